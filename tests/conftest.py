@@ -1,0 +1,30 @@
+"""Shared by all tests: async tests run on trio, no plugin needed."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run `async def` tests on trio. A fixture named `autojump_clock` gives them a test clock."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments: dict[str, Any] = {
+        name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames
+    }
+    clock = arguments.get("autojump_clock")
+    trio.run(partial(pyfuncitem.obj, **arguments), clock=clock)
+    return True
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    """Time that jumps forward whenever every task is asleep."""
+    return trio.testing.MockClock(autojump_threshold=0)
