@@ -7,6 +7,9 @@ Two forms pass the same suite: `metadata/memory.py` (deterministic, can misbehav
 - A conditional write needs an explicit version; `ANY_VERSION` is never a default.
 - `ConnectionLostError` from a write means that its outcome is unknown: read again and decide by a
   predicate on what is there. It is never retried inside the store.
+- A read is repeated inside until it is answered or the time allowed is over; then, as for a write
+  that was never sent, StoreUnavailableError.
+- A request bound to a session runs on that session or not at all.
 - A watch fires at most once, perhaps late, and after a lost session always. It may also be
   late for ever when the network is down, so whoever waits sets a deadline and reads again.
 - A store lives through session expiry by opening a new session. Whoever needs "the same session
@@ -46,6 +49,18 @@ class BadVersionError(MetadataError):
 
 class NotEmptyError(MetadataError):
     """The node still has children."""
+
+
+class EphemeralParentError(MetadataError):
+    """The parent is an ephemeral node, which cannot have children."""
+
+
+class InvalidPathError(MetadataError):
+    """The path is not one that ZooKeeper would accept."""
+
+
+class StoreClosedError(MetadataError):
+    """This connection was closed by its owner; nothing was done."""
 
 
 class NotAuthorizedError(MetadataError):
@@ -138,6 +153,12 @@ class MetadataStore(Protocol):
     @property
     def session(self) -> SessionId | None:
         """The live session, as far as we know; None while there is none."""
+
+    async def require_session(self) -> SessionId:
+        """The present session; waits for one if there is none, StoreUnavailableError if in vain.
+
+        For whoever is about to act under one session: take it here, pass it to every call.
+        """
 
     async def wait_session_lost(self, session: SessionId) -> None:
         """Until `session` has expired (returns at once if it is not the present one)."""
