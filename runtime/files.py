@@ -5,7 +5,8 @@ Everything is synchronous: callers run it in threads of their own. The memory tw
 
 - `write` and `append` reach the operating system; only `sync` (or `durable=True` at opening,
   which makes every write durable before it returns) makes bytes survive a power loss;
-- a new, renamed or removed name survives a power loss only after `sync_directory` of its parent.
+- a new, renamed or removed name survives a power loss only after `sync_directory` of its parent
+  (directories made by `make_directories` survive at once: they are too few to save on).
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class FileSystem(Protocol):
     def list_directory(self, path: str) -> list[str]:
         """Names in the directory, sorted. FileNotFoundError if there is no such directory."""
 
-    def make_directories(self, path: str) -> None: ...
+    def make_directories(self, path: str) -> None:
+        """Create the directory and what is missing above it; all of it is durable on return."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -165,7 +167,18 @@ class OSFileSystem:
         return sorted(os.listdir(path))
 
     def make_directories(self, path: str) -> None:
-        os.makedirs(path, mode=0o750, exist_ok=True)
+        missing = []
+        here = os.path.abspath(path)
+        while not os.path.isdir(here):
+            missing.append(here)
+            here = os.path.dirname(here)
+        for directory in reversed(missing):
+            try:
+                os.mkdir(directory, 0o750)
+            except FileExistsError:  # another process made it meanwhile, or it is a file
+                if not os.path.isdir(directory):
+                    raise
+            self.sync_directory(os.path.dirname(directory))
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
