@@ -148,8 +148,7 @@ class LedgerMetadata:
         for fragment in self.fragments:
             if fragment.first_entry_id <= previous:
                 raise self._invalid(
-                    f"fragment at entry {fragment.first_entry_id} follows "
-                    f"{'the one at ' if previous >= 0 else ''}{previous}, want ascending from 0"
+                    f"a fragment starts at entry {fragment.first_entry_id}, want above {previous}"
                 )
             previous = fragment.first_entry_id
             if len(fragment.ensemble) != self.ensemble_size:

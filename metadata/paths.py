@@ -51,6 +51,12 @@ class LayoutType(Enum):
     LONG_HIERARCHICAL = "longhierarchical"
 
 
+_FORMS: Final = {
+    LayoutType.FLAT: (_FLAT,),
+    LayoutType.LEGACY_HIERARCHICAL: (_SHORT,),
+    LayoutType.HIERARCHICAL: (_SHORT, _LONG),
+    LayoutType.LONG_HIERARCHICAL: (_LONG,),
+}
 _TOP_LEVEL: Final = {
     LayoutType.FLAT: re.compile(r"L\d{10}", re.ASCII),
     LayoutType.LEGACY_HIERARCHICAL: re.compile(r"\d{2}", re.ASCII),
@@ -105,12 +111,10 @@ class LedgerPaths:
         if self.layout is LayoutType.FLAT:
             return f"{self.root}/L{ledger_id:010d}"
         if self._is_long(ledger_id):
-            digits = f"{ledger_id:019d}"
-            groups = (digits[:3], digits[3:7], digits[7:11], digits[11:15], "L" + digits[15:])
-        else:
-            digits = f"{ledger_id:010d}"
-            groups = (digits[:2], digits[2:6], "L" + digits[6:])
-        return "/".join((self.root, *groups))
+            d = f"{ledger_id:019d}"
+            return f"{self.root}/{d[:3]}/{d[3:7]}/{d[7:11]}/{d[11:15]}/L{d[15:]}"
+        d = f"{ledger_id:010d}"
+        return f"{self.root}/{d[:2]}/{d[2:6]}/L{d[6:]}"
 
     def id_of(self, path: str) -> LedgerId:
         """The id of the ledger at `path`.
@@ -119,15 +123,7 @@ class LedgerPaths:
         elsewhere, so taking it for present hides a mistake that costs data.
         """
         below = path[len(self.root) + 1 :] if path.startswith(self.root + "/") else ""
-        if self.layout is LayoutType.FLAT:
-            patterns = (_FLAT,)
-        elif self.layout is LayoutType.LEGACY_HIERARCHICAL:
-            patterns = (_SHORT,)
-        elif self.layout is LayoutType.LONG_HIERARCHICAL:
-            patterns = (_LONG,)
-        else:
-            patterns = (_SHORT, _LONG)
-        for pattern in patterns:
+        for pattern in _FORMS[self.layout]:
             match = pattern.fullmatch(below)
             if match is not None:
                 ledger_id = LedgerId(int("".join(match.groups())))
