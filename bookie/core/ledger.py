@@ -1,0 +1,133 @@
+"""One ledger as this bookie knows it: key, fence, limbo, tombstone, LAC. Decides, never waits.
+
+The event loop owns these objects. What a decision needs of the disk (a durable fence, a state in a
+checkpoint) is the engine's business; here is only what is allowed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from wire.errors import Status
+from wire.types import NO_ENTRY, LedgerId
+
+if TYPE_CHECKING:
+    from bookie.core.write_cache import Part
+
+#: `last_entry` and `lac` of a ledger that was loaded from the index and not asked for them yet.
+UNKNOWN: Final = -2
+
+NOT_DIRTY: Final = -1
+
+
+class Tombstone(NamedTuple):
+    """A ledger whose data was dropped. Runs written at or before `sequence` are dead."""
+
+    time_ms: int
+    sequence: int
+
+
+class Ledger:
+    """Mutable, one per ledger id and process: two would let a fence and an add pass each other."""
+
+    __slots__ = (
+        "active",
+        "dirty",
+        "explicit_lac",
+        "fence_durable",
+        "fenced",
+        "home",
+        "id",
+        "journal",
+        "lac",
+        "last_entry",
+        "last_read",
+        "limbo",
+        "loads",
+        "master_key",
+        "sealed",
+        "tombstone",
+        "waiters",
+    )
+
+    def __init__(self, ledger_id: LedgerId, *, home: int, journal: int, is_new: bool) -> None:
+        self.id = ledger_id
+        self.home = home  # index of the ledger directory that holds it
+        self.journal = journal  # index of the journal directory that logs it
+        self.master_key: bytes | None = None
+        self.fenced = False
+        self.fence_durable = True  # False from the fence until its journal block is synced
+        self.limbo = False
+        self.tombstone: Tombstone | None = None
+        self.explicit_lac: bytes | None = None
+        self.lac = NO_ENTRY if is_new else UNKNOWN
+        self.last_entry = NO_ENTRY if is_new else UNKNOWN
+        self.last_read = UNKNOWN
+        self.active: Part | None = None
+        self.sealed: list[Part] = []
+        self.dirty = NOT_DIRTY  # the generation whose checkpoint will hold the newest state
+        self.loads = 0  # reads under way in other threads
+        self.waiters = 0  # parked long polls
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether forgetting this object would lose something that only memory knows.
+
+        A fence that is in the journal alone is the dangerous case: a fresh object, loaded from the
+        index, would not be fenced.
+        """
+        return bool(
+            self.active or self.sealed or self.dirty != NOT_DIRTY or self.waiters or self.loads
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether a read may find it. A ledger object without a key was merely asked about."""
+        return self.master_key is not None and self.tombstone is None
+
+    def accepts_key(self, key: bytes) -> bool:
+        """The first key presented is the ledger's; a stored key of zeros is no key yet."""
+        mine = self.master_key
+        return mine is None or mine == key or (not any(mine) and self.dirty == NOT_DIRTY)
+
+    def admit_add(self, key: bytes, *, recovery: bool) -> Status:
+        """Whether an add may be taken. The order of the checks is what Java peers see."""
+        if self.tombstone is not None:
+            # A zombie writer must not re-create a dropped ledger; repair may bring it back.
+            return Status.OK if recovery else Status.FENCED
+        if not self.accepts_key(key):
+            return Status.UNAUTHORIZED
+        if self.fenced and not recovery:
+            return Status.FENCED
+        if self.limbo and not recovery:
+            return Status.UNAUTHORIZED
+        return Status.OK
+
+    def admit_fence(self, key: bytes | None) -> Status:
+        if self.tombstone is not None:
+            return Status.NO_LEDGER
+        if key is None or not self.accepts_key(key):
+            return Status.UNAUTHORIZED
+        return Status.OK
+
+    def admit_explicit_lac(self, key: bytes) -> Status:
+        if self.tombstone is not None:
+            return Status.NO_LEDGER
+        return Status.OK if self.accepts_key(key) else Status.UNAUTHORIZED
+
+    def absent(self) -> Status:
+        """The answer for an entry that was looked for everywhere and not found."""
+        if self.limbo:
+            return Status.UNKNOWN_LEDGER_STATE
+        return Status.NO_ENTRY if self.exists else Status.NO_LEDGER
+
+    def raise_lac(self, lac: int) -> bool:
+        """Take a LAC seen in an entry or explicitly; whether it is news.
+
+        While the stored LAC was not looked up, anything may be news: keep the maximum, and let
+        the look-up raise it further.
+        """
+        if lac <= self.lac:
+            return False
+        self.lac = lac
+        return True

@@ -1,0 +1,48 @@
+"""Blocks of entry logs in memory, bounded by bytes, least recently used goes first.
+
+The unit is a block: consecutive records of one run, at most 256 KiB, cut on record borders.
+Nothing is inserted per entry; readers cut entries out of the block. The event loop owns it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from bookie.core.runs import Run
+
+#: A location in a ledger directory: (directory, log id << 32 | offset of the run, block number).
+BlockKey = tuple[int, int, int]
+
+BLOCK_BYTES_MAX = 256 * 1024
+
+
+class ReadCache:
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self._blocks: OrderedDict[BlockKey, Run] = OrderedDict()
+
+    def get(self, key: BlockKey) -> Run | None:
+        block = self._blocks.get(key)
+        if block is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._blocks.move_to_end(key)
+        return block
+
+    def put(self, key: BlockKey, block: Run) -> None:
+        """Keep a block, unless it is so large that it would drive out everything else."""
+        size = len(block.body)
+        if size > self.bytes_max // 16 or key in self._blocks:
+            return
+        self._blocks[key] = block
+        self.bytes += size
+        while self.bytes > self.bytes_max:
+            _, oldest = self._blocks.popitem(last=False)
+            self.bytes -= len(oldest.body)
+
+    def __len__(self) -> int:
+        return len(self._blocks)

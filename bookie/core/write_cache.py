@@ -1,0 +1,160 @@
+"""Entries that are in the journal and not yet in an entry log, in small generations.
+
+A generation collects entries until it is full, is sealed, flushed and dropped. Many small ones
+return memory steadily and bound what a restart replays. Inside a generation each ledger has a part:
+a dictionary for entries that came alone and a list of runs for those that came as batches.
+
+Newest wins: a part never holds an id in both places with the older one in front.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from bookie.core.ledger import Ledger
+from bookie.core.runs import Run, join, runs_of_entries
+
+
+class Part:
+    """What one generation holds of one ledger."""
+
+    __slots__ = ("_firsts", "_ordered", "entries", "ledger", "runs")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.entries: dict[int, bytes] = {}
+        self.runs: list[Run] = []
+        self._firsts: list[int] = []
+        self._ordered = True  # runs ascend and do not overlap: a look-up may bisect
+
+    def add_run(self, run: Run) -> None:
+        if self.runs and run.first <= self.runs[-1].last:
+            self._ordered = False
+        if self.entries:
+            for entry_id in self.entries.keys() & set(run.entry_ids()):
+                del self.entries[entry_id]
+        self.runs.append(run)
+        self._firsts.append(run.first)
+
+    def find(self, entry_id: int) -> bytes | None:
+        entry = self.entries.get(entry_id)
+        if entry is not None or not self.runs:
+            return entry
+        run = self.find_run(entry_id)
+        return None if run is None else run.entry(entry_id)
+
+    def find_run(self, entry_id: int) -> Run | None:
+        """The newest run that holds the entry."""
+        if self._ordered:
+            at = bisect_right(self._firsts, entry_id) - 1
+            if at < 0 or self.runs[at].position(entry_id) < 0:
+                return None
+            return self.runs[at]
+        for run in reversed(self.runs):
+            if run.position(entry_id) >= 0:
+                return run
+        return None
+
+    @property
+    def last_entry(self) -> int:
+        """The highest id here. A part is never empty when somebody asks."""
+        return max(chain(self.entries, (run.last for run in self.runs)))
+
+    def entry_ids(self) -> Iterator[int]:
+        return chain(self.entries, *(run.entry_ids() for run in self.runs))
+
+    def runs_to_write(self) -> Iterator[Run]:
+        """Everything as runs within the limits of a log, older copies of an id first."""
+        return chain(join(self.runs), runs_of_entries(self.entries))
+
+
+class Generation:
+    """What one checkpoint will write."""
+
+    __slots__ = ("bytes", "changed", "number", "opened_at", "parts")
+
+    def __init__(self, number: int, opened_at: float) -> None:
+        self.number = number
+        self.opened_at = opened_at
+        self.bytes = 0
+        self.parts: list[Part] = []
+        self.changed: set[Ledger] = set()  # ledgers whose state this checkpoint must write
+
+    def __bool__(self) -> bool:
+        return bool(self.parts or self.changed)
+
+
+class WriteCache:
+    """The open generation and the sealed ones, oldest first. Owned by the event loop."""
+
+    def __init__(self, *, first_generation: int, now: float) -> None:
+        self.active = Generation(first_generation, now)
+        self.sealed: deque[Generation] = deque()
+        self._dying: deque[Part] = deque()
+        self.bytes = 0  # of all generations not yet dropped
+
+    def part(self, ledger: Ledger) -> Part:
+        """The ledger's part in the open generation."""
+        part = ledger.active
+        if part is None:
+            part = ledger.active = Part(ledger)
+            self.active.parts.append(part)
+        return part
+
+    def grow(self, count: int) -> None:
+        """Account for bytes put into a part; called once per batch."""
+        self.active.bytes += count
+        self.bytes += count
+
+    def change(self, ledger: Ledger) -> None:
+        """The ledger's state is newer than what the index holds."""
+        ledger.dirty = self.active.number
+        self.active.changed.add(ledger)
+
+    def seal(self, now: float) -> Generation:
+        """Close the open generation and begin the next one."""
+        generation = self.active
+        for part in generation.parts:
+            part.ledger.active = None
+            part.ledger.sealed.append(part)
+        self.sealed.append(generation)
+        self.active = Generation(generation.number + 1, now)
+        return generation
+
+    def drop(self, generation: Generation) -> None:
+        """The oldest generation is checkpointed: readers find its entries in the index now."""
+        oldest = self.sealed.popleft()
+        assert oldest is generation, "generations are checkpointed in order"
+        self.bytes -= generation.bytes
+        for part in generation.parts:
+            part.ledger.sealed.remove(part)
+        for ledger in generation.changed:
+            if ledger.dirty == generation.number:
+                ledger.dirty = -1
+        self._dying.extend(generation.parts)
+        generation.parts = []
+
+    def free_some(self, count: int) -> bool:
+        """Free up to `count` dropped entries; whether more are left. Freeing all at once stalls."""
+        while self._dying and count > 0:
+            entries = self._dying[0].entries
+            if len(entries) <= count:
+                count -= len(entries) + len(self._dying.popleft().runs)
+            else:
+                for entry_id in list(islice(entries, count)):
+                    del entries[entry_id]
+                count = 0
+        return bool(self._dying)
+
+
+def find(ledger: Ledger, entry_id: int) -> bytes | None:
+    """An entry of the write cache, newest generation first."""
+    if ledger.active is not None and (entry := ledger.active.find(entry_id)) is not None:
+        return entry
+    for part in reversed(ledger.sealed):
+        if (entry := part.find(entry_id)) is not None:
+            return entry
+    return None
