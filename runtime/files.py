@@ -130,6 +130,8 @@ class OSFile:
         return bytes(buffer) if count == size else None
 
     def sync(self) -> None:
+        if self._fd < 0:  # the others raise EBADF by themselves, this one a ValueError
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         os.fdatasync(self._fd)
 
     def size(self) -> int:

@@ -388,16 +388,17 @@ def _parts(path: str) -> list[str]:
 def _put(node: FileNode, offset: int, data: bytes, *, durable: bool) -> int:
     """Write what there is room for; how many bytes that is."""
     disk = node.disk
-    growth = max(0, offset + len(data) - len(node.visible)) if data else 0
-    if growth > disk.free_bytes:
-        data = data[: max(0, len(data) - (growth - disk.free_bytes))]
-        if not data:
-            return 0
+    growth = max(0, offset + len(data) - len(node.visible))
+    lacking = growth - disk.free_bytes
+    if lacking > 0:
+        data = data[: max(0, len(data) - lacking)]
         growth = disk.free_bytes
+    if not data:
+        return 0
     disk.used_bytes += growth
     if durable:
         node.write_through(offset, data)
-    elif data:
+    else:
         node.change((offset, data))
     return len(data)
 
