@@ -282,7 +282,7 @@ def test_old_version_keeps_its_request_so_that_it_can_be_refused(version: int) -
 
 @pytest.mark.parametrize("operation", [3, 4, 12])
 def test_operation_without_message_is_refused_bare(operation: int) -> None:
-    header, request = decode_probe(f"v3.operation_{operation}")
+    _, request = decode_probe(f"v3.operation_{operation}")
     assert request == messages.BareRequest(operation=Operation(operation))
     answer = encode_response(refusal(request, Status.BAD_REQUEST), transaction_id=5)
     assert answer.hex() == probe(f"v3.operation_{operation}")["outcome"]["responses_hex"][0]
