@@ -1,0 +1,75 @@
+"""Where the services are tested: on the store of memory, and their core on a real ZooKeeper.
+
+A test that asks for `place` runs on both. Each run has a root of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from metadata.memory import MemoryMetadata
+from metadata.store import MetadataStore, NoNodeError
+from tests.support.zookeeper import fresh_root_path
+
+
+@dataclass
+class Place:
+    """A tree that several sessions share. `memory` is None on a real ZooKeeper."""
+
+    root: str
+    memory: MemoryMetadata | None
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[MetadataStore]:
+        """A session of its own, as of another process."""
+        if self.memory is None:
+            from tests.support.zookeeper import opened_store  # type: ignore
+
+            async with opened_store() as store:
+                yield store
+        else:
+            store_of_memory = self.memory.connect()
+            try:
+                yield store_of_memory
+            finally:
+                await store_of_memory.close()
+
+
+@pytest.fixture(params=["memory"])
+def place(request: pytest.FixtureRequest) -> Place:
+    if request.param == "memory":
+        return Place("/ledgers", MemoryMetadata())
+    return Place(fresh_root_path(), None)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    return random.Random(20)
+
+
+async def dump(store: MetadataStore, path: str) -> dict[str, bytes]:
+    """Every node from `path` down, with its data."""
+    try:
+        found = {path: (await store.get(path)).data}
+        names, _ = await store.children(path)
+    except NoNodeError:
+        return {}
+    for name in names:
+        found |= await dump(store, f"{path}/{name}")
+    return found
+
+
+def planted(metadata: MemoryMetadata, paths: Iterable[str], data: bytes = b"") -> None:
+    """Put nodes, with all their parents, into a store of memory."""
+    for path in paths:
+        so_far = ""
+        for name in path.split("/")[1:]:
+            so_far += f"/{name}"
+            if metadata.tree.find(so_far) is None:
+                metadata.tree.create(so_far, data if so_far == path else b"")
+    metadata.publish()
