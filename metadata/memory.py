@@ -43,7 +43,7 @@ from metadata.store import (
     Watch,
     WatchEvent,
 )
-from metadata.znodes import check_path, create_with_parents
+from metadata.znodes import check_change, check_data, check_path, create_with_parents
 
 T = TypeVar("T")
 
@@ -262,6 +262,7 @@ class MemoryStore:
         session: SessionId | None = None,
     ) -> str:
         check_path(path)
+        check_data(path, data)
 
         async def create_one() -> str:
             def apply(tree: Tree) -> str:
@@ -286,6 +287,7 @@ class MemoryStore:
         self, path: str, data: bytes, *, version: int, session: SessionId | None = None
     ) -> Stat:
         check_path(path)
+        check_data(path, data)
         return await self._write("set", path, lambda tree: tree.set(path, data, version), session)
 
     async def delete(self, path: str, *, version: int, session: SessionId | None = None) -> None:
@@ -297,7 +299,7 @@ class MemoryStore:
     ) -> None:
         changes = tuple(changes)
         for change in changes:
-            check_path(change.path)
+            check_change(change)
         path = changes[0].path if changes else "/"
         await self._write("transact", path, lambda tree: tree.transact(changes), session)
 

@@ -1,7 +1,7 @@
 """What we ask of a metadata store: ZooKeeper's model, in trio's manner.
 
 Two forms pass the same suite: `metadata/memory.py` (deterministic, can misbehave on purpose) and
-`metadata/zookeeper.py` (the real one, through kazoo). Rules that both keep:
+`metadata/zookeeper_store.py` (the real one). Rules that both keep:
 
 - Paths are absolute; data is bytes; versions are those of the znode (0 after create).
 - A conditional write needs an explicit version; `ANY_VERSION` is never a default.

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
-from metadata.store import InvalidPathError, NodeExistsError, NoNodeError
+from metadata.store import (
+    Change,
+    Create,
+    InvalidPathError,
+    MetadataError,
+    NodeExistsError,
+    NoNodeError,
+    SetData,
+)
+
+#: ZooKeeper takes requests of just under 1 MiB; a path and an access list go along.
+DATA_BYTES_MAX: Final = 1_000_000
 
 
 def check_path(path: str) -> None:
@@ -32,6 +44,24 @@ def _is_forbidden(character: str) -> bool:
         or 0xFFF0 <= code <= 0xFFFF
         or code > 0xFFFF
     )
+
+
+def check_data(path: str, data: bytes) -> None:
+    """Refuse what does not fit into a request.
+
+    A ZooKeeper server closes the connection on a request above `jute.maxbuffer`: to its sender
+    that is an unknown outcome, again and again, and to everyone else on it as well.
+    """
+    if len(data) > DATA_BYTES_MAX:
+        raise MetadataError(
+            f"{path}: {len(data)} bytes are too many for a znode, at most {DATA_BYTES_MAX}"
+        )
+
+
+def check_change(change: Change) -> None:
+    check_path(change.path)
+    if isinstance(change, Create | SetData):
+        check_data(change.path, change.data)
 
 
 def parent_of(path: str) -> str:
@@ -73,5 +103,5 @@ async def _ensure(path: str, create: Callable[[str], Awaitable[str]]) -> None:
         missing.pop()
 
 
-_ATTEMPTS = 8
-_DEPTH_MAX = 64
+_ATTEMPTS: Final = 8
+_DEPTH_MAX: Final = 64

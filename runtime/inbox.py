@@ -1,0 +1,32 @@
+"""The one place where a foreign thread's news enters trio."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+
+class Inbox:
+    """Functions posted by any thread run in the event loop, in the order of the posts.
+
+    Costs one wake-up of the loop per burst, not per post. An error that leaves a function is a
+    bug of ours and ends the program, as trio does with such errors. Once the loop has ended,
+    posts are dropped: nobody is left to hear them.
+    """
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._posts: deque[Callable[[], None]] = deque()
+
+    def post(self, function: Callable[[], None]) -> None:
+        self._posts.append(function)
+        try:
+            self._token.run_sync_soon(self._run, idempotent=True)
+        except trio.RunFinishedError:
+            self._posts.clear()
+
+    def _run(self) -> None:
+        while self._posts:
+            self._posts.popleft()()
