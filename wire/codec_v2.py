@@ -210,19 +210,16 @@ def _decode_batch_read(payload: Bytes, version: int, flags: int) -> BatchReadReq
     _, ledger_id, first, request_id, count_max, bytes_max = _BATCH_READ.unpack_from(payload)
     key = _decode_fence_key(payload, _BATCH_READ.size, version, flags)
 
-    def refuse(status: Status, reason: str) -> Refusal:
-        response = BatchReadResponse(
-            status=status,
-            request_id=request_id,
-            ledger_id=LedgerId(ledger_id),
-            first_entry_id=first,
-        )
-        return Refusal(response=response, reason=reason)
-
     if version > VERSION_MAX:
-        return refuse(Status.BAD_VERSION, _bad_version(version))
-    if first < 0:
-        return refuse(Status.BAD_REQUEST, f"batch read of ledger {ledger_id} from entry {first}")
+        return Refusal(
+            response=BatchReadResponse(
+                status=Status.BAD_VERSION,
+                request_id=request_id,
+                ledger_id=LedgerId(ledger_id),
+                first_entry_id=first,
+            ),
+            reason=_bad_version(version),
+        )
     return BatchReadRequest(
         request_id=request_id,
         ledger_id=LedgerId(ledger_id),

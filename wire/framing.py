@@ -89,7 +89,10 @@ class FrameBuffer:
         self.data, self.start = self.data[self.start :] + chunk, 0
 
     def peek(self) -> int | None:
-        """The first payload byte of the next frame, which tells v3 (0x0a) from v2 (0, 1, 2)."""
+        """The first payload byte of the next frame, which tells v3 (0x0a) from v2 (0, 1, 2).
+
+        None while that frame is not there; a frame that is still gathering counts as not there.
+        """
         position = self.start + LENGTH_BYTES
         return self.data[position] if position < len(self.data) else None
 

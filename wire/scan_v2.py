@@ -1,0 +1,334 @@
+"""Reading v2 frames by the receive buffer: runs of frames as numbers and offsets.
+
+A scanner walks the whole frames of a `FrameBuffer` and yields, in order, one item per *run*:
+consecutive frames that differ only in entry id and content. What an item says once (ledger, key,
+flags, status) its user checks once, and what it says per entry is a list, ready for `zip`,
+`dict.update` or a slice; there is no object per entry. Requests that are not hot come as messages.
+
+Frame `i` of a run is `data[bounds[i] : bounds[i + 1]]`, so the frames of any part of a run are one
+slice: a journal copies them as they are.
+
+`frames.start` is moved on before an item is yielded, so a user may stop at any item and go on
+later. Bad bytes raise ProtocolError at their place in the order, after everything good before them.
+
+Measured on adds of 100 bytes, per frame: a tuple per frame 230 ns; the loop below 226 and 260 with
+the LAC; `startswith` instead of unpacking the prefix 360; guessing that the next frames have the
+same size and letting `iter_unpack` walk them 130, which is why a run tries that first. Answers and
+reads have one size: unpacking 64 at a time takes 50 ns each, `iter_unpack` 90.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from wire.batch import BATCH_HEAD_BYTES, Walk, decode_batch, split_records, walk_batch
+from wire.codec_v2 import (
+    RequestFrame,
+    decode_request,
+    decode_response,
+    refuse_batch,
+)
+from wire.entry import ENTRY_HEADER_BYTES
+from wire.errors import BadRequestError, ProtocolError, Status, VersionError
+from wire.framing import LENGTH_BYTES, FrameBuffer, payload_length
+from wire.header_v2 import VERSION_MAX, split_word, status_from_wire
+from wire.messages import AddBatchRequest, Response
+from wire.types import MASTER_KEY_BYTES, Flag, LedgerId, Opcode
+
+#: Where the entry begins in an ADD frame, counted from its length.
+ADD_ENTRY_OFFSET: Final = 8 + MASTER_KEY_BYTES
+#: Where the entry begins in the frame of a READ answer.
+READ_ANSWER_ENTRY_OFFSET: Final = 28
+
+_ADD_LENGTH_MIN: Final = 4 + MASTER_KEY_BYTES + ENTRY_HEADER_BYTES
+_READ_LENGTH: Final = 20
+_ANSWER_LENGTH: Final = 24
+_BATCH_READ_ANSWER_LENGTH: Final = 32
+
+_START: Final = struct.Struct(">iI")  # length, header word
+_ADD: Final = struct.Struct(">I32sqq")  # length; word, key and ledger id; entry id; LAC
+_IDS: Final = struct.Struct(">qq")
+_ANSWER: Final = struct.Struct(">I16sq")  # length; word, status and ledger id; entry id
+_PREFIX: Final = struct.Struct(">I20sq")  # word, key, ledger id
+_STATUS_LEDGER: Final = struct.Struct(">iq")
+_BATCH_READ_ANSWER: Final = struct.Struct(">iqqq")  # status, ledger id, entry id, request id
+
+#: Guessing that frames have one size pays from this many on.
+_GUESS_COUNT_MIN: Final = 8
+#: Frames of one size are unpacked this many at a time.
+_CHUNK: Final = 64
+
+
+class _EqualFrames(NamedTuple):
+    """Frames of one size that end in an entry id and are alike before it."""
+
+    size: int
+    one: struct.Struct
+    many: struct.Struct
+
+    @classmethod
+    def of_size(cls, size: int) -> _EqualFrames:
+        row = f"{size - 8}sq"
+        return cls(size, struct.Struct(">" + row), struct.Struct(">" + row * _CHUNK))
+
+
+_READS: Final = _EqualFrames.of_size(LENGTH_BYTES + _READ_LENGTH)
+_ADD_ANSWERS: Final = _EqualFrames.of_size(LENGTH_BYTES + _ANSWER_LENGTH)
+
+
+class AddRun(NamedTuple):
+    """ADD frames of one ledger, one key and one header, entry ids strictly ascending."""
+
+    version: int
+    flags: int
+    master_key: bytes
+    ledger_id: LedgerId
+    entry_ids: list[int]
+    lac: int  # the highest one inside the entries
+    data: bytes
+    bounds: list[int]
+
+
+class ReadRun(NamedTuple):
+    """Plain READ frames (no fence) of one ledger and one header, ids in any order."""
+
+    version: int
+    flags: int
+    ledger_id: LedgerId
+    entry_ids: list[int]
+
+
+class AddBatch(NamedTuple):
+    """An ADD_BATCH whose records were found right. Its frame is `data[start:end]`."""
+
+    request: AddBatchRequest
+    walk: Walk
+    data: bytes
+    start: int
+    end: int
+
+
+class AddAnswers(NamedTuple):
+    """Answers to adds of one ledger with one status, in the order of arrival."""
+
+    status: Status
+    ledger_id: LedgerId
+    entry_ids: list[int]
+
+
+class ReadAnswers(NamedTuple):
+    """Answers to reads of one ledger with one status, in the order of arrival.
+
+    `entry_ids` are those of the requests. If the status is OK, entry `i` is
+    `data[bounds[i] + READ_ANSWER_ENTRY_OFFSET : bounds[i + 1]]`.
+    """
+
+    status: Status
+    ledger_id: LedgerId
+    entry_ids: list[int]
+    data: bytes
+    bounds: list[int]
+
+
+class BatchReadAnswer(NamedTuple):
+    """One answer to a batch read, its records by their bounds; none unless the status is OK."""
+
+    status: Status
+    request_id: int
+    ledger_id: LedgerId
+    first_entry_id: int
+    data: bytes
+    bounds: Sequence[int]
+
+
+RequestItem: TypeAlias = AddRun | ReadRun | AddBatch | RequestFrame
+ResponseItem: TypeAlias = AddAnswers | ReadAnswers | BatchReadAnswer | Response
+
+
+def scan_requests(frames: FrameBuffer) -> Iterator[RequestItem]:
+    """What a bookie received. Adds that break a rule come as a RequestFrame with a Refusal."""
+    data, position, end = frames.data, frames.start, len(frames.data)
+    item: RequestItem
+    while (after := _frame_end(data, position, end, frames.limit)) is not None:
+        length, word = _START.unpack_from(data, position)
+        version, opcode, flags = split_word(word)
+        if opcode == Opcode.ADD and version <= VERSION_MAX and length >= _ADD_LENGTH_MIN:
+            if min(_IDS.unpack_from(data, position + ADD_ENTRY_OFFSET)) >= 0:
+                item, position = _scan_adds(data, position, after, end, frames.limit)
+            else:
+                item, position = decode_request(data[position + LENGTH_BYTES : after]), after
+        elif (
+            opcode == Opcode.READ
+            and version <= VERSION_MAX
+            and length >= _READ_LENGTH
+            and not flags & Flag.FENCE
+        ):
+            ledger_id, entry_id = _IDS.unpack_from(data, position + 8)
+            if length == _READ_LENGTH:
+                entry_ids, position = _scan_equal_frames(_READS, data, position, end)
+            else:  # bytes behind the ids are allowed and mean nothing
+                entry_ids, position = [entry_id], after
+            item = ReadRun(version, flags, LedgerId(ledger_id), entry_ids)
+        elif opcode == Opcode.ADD_BATCH and version == VERSION_MAX:
+            item, position = _scan_batch(data, position, after, flags), after
+        else:
+            item, position = decode_request(data[position + LENGTH_BYTES : after]), after
+        frames.start = position
+        yield item
+
+
+def scan_responses(frames: FrameBuffer) -> Iterator[ResponseItem]:
+    """What a client received. Version and flags of answers mean nothing and are not looked at."""
+    data, position, end = frames.data, frames.start, len(frames.data)
+    item: ResponseItem
+    while (after := _frame_end(data, position, end, frames.limit)) is not None:
+        length, word = _START.unpack_from(data, position)
+        opcode = split_word(word).opcode
+        if opcode == Opcode.ADD and length == _ANSWER_LENGTH:
+            code, ledger_id = _STATUS_LEDGER.unpack_from(data, position + 8)
+            status = status_from_wire(code)
+            entry_ids, position = _scan_equal_frames(_ADD_ANSWERS, data, position, end)
+            item = AddAnswers(status, LedgerId(ledger_id), entry_ids)
+        elif opcode == Opcode.READ and length >= _ANSWER_LENGTH:
+            item, position = _scan_read_answers(data, position, end, frames.limit)
+        elif opcode == Opcode.BATCH_READ and length >= _BATCH_READ_ANSWER_LENGTH:
+            item, position = _scan_batch_read_answer(data, position, after), after
+        else:
+            item, position = decode_response(data[position + LENGTH_BYTES : after]), after
+        frames.start = position
+        yield item
+
+
+def _frame_end(data: bytes, position: int, end: int, limit: int) -> int | None:
+    """Where the frame at `position` ends; None if it is not whole yet."""
+    if end - position < LENGTH_BYTES:
+        return None
+    length = payload_length(data, position, limit)
+    after = position + LENGTH_BYTES + length
+    if after > end:
+        return None
+    if length < 4:
+        raise ProtocolError(f"v2 frame of {length} bytes has no room for its header")
+    return after
+
+
+def _scan_adds(data: bytes, position: int, after: int, end: int, limit: int) -> tuple[AddRun, int]:
+    """The run of adds that begins at `position` with a frame already found good."""
+    _, prefix, entry_id, lac_max = _ADD.unpack_from(data, position)
+    entry_ids = [entry_id]
+    bounds = [position, after]
+    size = after - position
+    previous = entry_id
+    position = after
+    count = (end - position) // size
+    if count >= _GUESS_COUNT_MIN:
+        head = data[bounds[0] : bounds[0] + 36]  # the prefix with its length
+        if data.startswith(head, position):
+            add_id = entry_ids.append
+            rows = _equal_adds(size)(memoryview(data)[position : position + count * size])
+            for found, entry_id, lac in rows:
+                if found != head or entry_id <= previous:
+                    break
+                add_id(entry_id)
+                previous = entry_id
+                if lac > lac_max:
+                    lac_max = lac
+            position += (len(entry_ids) - 1) * size
+            bounds += range(after + size, position + 1, size)
+    add_id, add_bound, unpack_from = entry_ids.append, bounds.append, _ADD.unpack_from
+    length_max = limit - LENGTH_BYTES
+    frame_last = end - LENGTH_BYTES - _ADD_LENGTH_MIN
+    while position <= frame_last:
+        length, found, entry_id, lac = unpack_from(data, position)
+        if found != prefix or entry_id <= previous or not _ADD_LENGTH_MIN <= length <= length_max:
+            break
+        after = position + LENGTH_BYTES + length
+        if after > end:
+            break
+        position = after
+        add_id(entry_id)
+        add_bound(position)
+        previous = entry_id
+        if lac > lac_max:
+            lac_max = lac
+    word, key, ledger_id = _PREFIX.unpack(prefix)
+    version, _, flags = split_word(word)
+    run = AddRun(version, flags, key, LedgerId(ledger_id), entry_ids, lac_max, data, bounds)
+    return run, position
+
+
+@lru_cache(maxsize=256)
+def _equal_adds(size: int) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
+    """A walk over ADD frames of one size: length to ledger id in one piece, entry id, LAC."""
+    return struct.Struct(f">36sqq{size - 52}x").iter_unpack
+
+
+def _scan_equal_frames(
+    shape: _EqualFrames, data: bytes, position: int, end: int
+) -> tuple[list[int], int]:
+    """The ids of frames that equal the one at `position` in everything else."""
+    size = shape.size
+    prefix = data[position : position + size - 8]
+    entry_ids: list[int] = []
+    unpack_many = shape.many.unpack_from
+    # Looking at the neighbour first keeps frames of many ledgers in turn from unpacking 64 each.
+    while position + _CHUNK * size <= end and data.startswith(prefix, position + size):
+        values = unpack_many(data, position)
+        if values[::2].count(prefix) != _CHUNK:
+            break
+        entry_ids += values[1::2]
+        position += _CHUNK * size
+    whole = end - (end - position) % size
+    for found, entry_id in shape.one.iter_unpack(memoryview(data)[position:whole]):
+        if found != prefix:
+            break
+        entry_ids.append(entry_id)
+        position += size
+    return entry_ids, position
+
+
+def _scan_batch(data: bytes, position: int, after: int, flags: int) -> AddBatch | RequestFrame:
+    payload = memoryview(data)[position + LENGTH_BYTES : after]
+    request = decode_batch(payload, flags)
+    try:
+        walk = walk_batch(data, position + BATCH_HEAD_BYTES, after, request)
+    except VersionError as error:
+        refusal = refuse_batch(request, Status.BAD_VERSION, str(error))
+    except BadRequestError as error:
+        refusal = refuse_batch(request, Status.BAD_REQUEST, str(error))
+    else:
+        return AddBatch(request, walk, data, position, after)
+    return RequestFrame(VERSION_MAX, refusal)
+
+
+def _scan_read_answers(data: bytes, position: int, end: int, limit: int) -> tuple[ReadAnswers, int]:
+    """The run of read answers that begins at `position` with a frame already found whole."""
+    prefix = data[position + 4 : position + 20]
+    code, ledger_id = _STATUS_LEDGER.unpack_from(prefix, 4)
+    status = status_from_wire(code)
+    entry_ids: list[int] = []
+    bounds = [position]
+    add_id, add_bound, unpack_from = entry_ids.append, bounds.append, _ANSWER.unpack_from
+    length_max = limit - LENGTH_BYTES
+    frame_last = end - LENGTH_BYTES - _ANSWER_LENGTH
+    while position <= frame_last:
+        length, found, entry_id = unpack_from(data, position)
+        after = position + LENGTH_BYTES + length
+        if found != prefix or after > end or not _ANSWER_LENGTH <= length <= length_max:
+            break
+        position = after
+        add_id(entry_id)
+        add_bound(position)
+    return ReadAnswers(status, LedgerId(ledger_id), entry_ids, data, bounds), position
+
+
+def _scan_batch_read_answer(data: bytes, position: int, after: int) -> BatchReadAnswer:
+    code, ledger_id, first, request_id = _BATCH_READ_ANSWER.unpack_from(data, position + 8)
+    status = status_from_wire(code)
+    records = position + LENGTH_BYTES + _BATCH_READ_ANSWER_LENGTH
+    # Behind an error there should be nothing; whatever is there is not looked at.
+    bounds = split_records(data, records, after if status is Status.OK else records)
+    return BatchReadAnswer(status, request_id, LedgerId(ledger_id), first, data, bounds)
