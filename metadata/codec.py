@@ -24,7 +24,7 @@ from metadata.model import (
     LedgerMetadata,
     LedgerState,
 )
-from metadata.text_format import TextFormatError, format_text, missing_fields, parse_text
+from metadata.text_format import TextFormatError, format_text, missing_fields, parse_text, utf8
 from wire.bookkeeper_pb2 import LedgerMetadataFormat
 from wire.types import NO_ENTRY, BookieId, DigestType, LedgerId
 
@@ -127,6 +127,7 @@ def _metadata_of(
     if closed and not message.HasField("lastEntryId"):
         raise InvalidMetadataError("CLOSED without a last entry id")
     try:
+        custom = {utf8(item.key): item.value for item in message.customMetadata}
         return LedgerMetadata(
             ledger_id=ledger_id,
             ensemble_size=message.ensembleSize,
@@ -135,7 +136,10 @@ def _metadata_of(
                 message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize
             ),
             fragments=tuple(
-                Fragment(segment.firstEntryId, tuple(map(BookieId, segment.ensembleMember)))
+                Fragment(
+                    segment.firstEntryId,
+                    tuple(BookieId(utf8(member)) for member in segment.ensembleMember),
+                )
                 for segment in message.segment
             ),
             state=state,
@@ -144,12 +148,12 @@ def _metadata_of(
             digest_type=DigestType(message.digestType) if message.HasField("digestType") else None,
             password=message.password if message.HasField("password") else None,
             ctime_ms=message.ctime if message.HasField("ctime") else None,
-            custom=tuple({item.key: item.value for item in message.customMetadata}.items()),
+            custom=tuple(custom.items()),
             creator_token=message.cToken if version >= 3 else 0,
             format_version=version,
         )
-    except UnicodeDecodeError:
-        raise InvalidMetadataError("a text field is not UTF-8") from None
+    except TextFormatError as error:
+        raise InvalidMetadataError(f"format {version}: {error}") from None
 
 
 def _parse_v2(body: bytes) -> LedgerMetadataFormat:
@@ -231,7 +235,7 @@ def _decode_v1(body: bytes, ledger_id: LedgerId) -> LedgerMetadata:
     write_quorum, ensemble_size, length = (_integer_v1(line) for line in lines[:3])
     fragments: list[Fragment] = []
     state, last_entry_id = LedgerState.OPEN, None
-    for line in (*lines[3:], rest) if rest else lines[3:]:
+    for line in (*lines[3:], rest):
         first, *members = line.split("\t")
         if members[:1] == [_CLOSED_V1]:
             end = _integer_v1(first)
@@ -240,11 +244,12 @@ def _decode_v1(body: bytes, ledger_id: LedgerId) -> LedgerMetadata:
             else:
                 state, last_entry_id = LedgerState.CLOSED, end
             break
-        if line is rest:
+        if len(fragments) < len(lines) - 3:
+            fragments.append(Fragment(_integer_v1(first), tuple(map(BookieId, members))))
+        elif rest:
             # Only the closing line comes without a newline. Java takes half a bookie id for a
             # whole one here; we would rather not look for a bookie that never was.
-            raise InvalidMetadataError(f"record is cut off in its last line, found {line[:40]!r}")
-        fragments.append(Fragment(_integer_v1(first), tuple(map(BookieId, members))))
+            raise InvalidMetadataError(f"record is cut off in its last line, found {rest[:40]!r}")
     return LedgerMetadata(
         ledger_id=ledger_id,
         ensemble_size=ensemble_size,

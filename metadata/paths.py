@@ -119,15 +119,16 @@ class LedgerPaths:
     def id_of(self, path: str) -> LedgerId:
         """The id of the ledger at `path`.
 
-        Refuses a path that `path_of` would not give: a reader would look for that ledger
-        elsewhere, so taking it for present hides a mistake that costs data.
+        Refuses a path that nobody would look at for that id: taking the ledger for present
+        hides a mistake that costs data. Ids above `id_max` that somebody else put into a small
+        layout are listed, though, or a walk over the tree would stop at them for ever.
         """
         below = path[len(self.root) + 1 :] if path.startswith(self.root + "/") else ""
         for pattern in _FORMS[self.layout]:
             match = pattern.fullmatch(below)
             if match is not None:
                 ledger_id = LedgerId(int("".join(match.groups())))
-                if ledger_id <= self.id_max and self.path_of(ledger_id) == path:
+                if ledger_id <= ID_MAX and (pattern is _LONG) == self._is_long(ledger_id):
                     return ledger_id
         raise InvalidMetadataError(
             f"{path} is not the path of a ledger in the {self.layout.value} layout "

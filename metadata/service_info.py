@@ -13,7 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from metadata.model import InvalidMetadataError
-from metadata.text_format import missing_fields
+from metadata.text_format import TextFormatError, missing_fields, utf8
 from wire.bookkeeper_pb2 import BookieServiceInfoFormat
 from wire.types import BookieId
 
@@ -103,18 +103,18 @@ def decode_service_info(data: bytes, bookie_id: BookieId) -> BookieServiceInfo:
         return BookieServiceInfo(
             frozenset(
                 Endpoint(
-                    id=endpoint.id,
-                    host=endpoint.host,
+                    id=utf8(endpoint.id),
+                    host=utf8(endpoint.host),
                     port=endpoint.port,
-                    protocol=endpoint.protocol,
-                    auth=tuple(endpoint.auth),
-                    extensions=tuple(endpoint.extensions),
+                    protocol=utf8(endpoint.protocol),
+                    auth=tuple(map(utf8, endpoint.auth)),
+                    extensions=tuple(map(utf8, endpoint.extensions)),
                 )
                 for endpoint in message.endpoints
             ),
-            dict(message.properties),
+            {utf8(key): utf8(value) for key, value in message.properties.items()},
         )
-    except (DecodeError, UnicodeDecodeError):
+    except (DecodeError, TextFormatError):
         raise _unreadable(bookie_id, f"not a service info, found {data[:40]!r}") from None
 
 

@@ -83,7 +83,7 @@ _SKIP: Final = re.compile(rb"(?:[ \t\r\n\f\v]|#[^\n]*)*")
 _TOKEN: Final = re.compile(
     rb"""(?P<word>[A-Za-z_][A-Za-z0-9_]*)
        | (?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
-       | (?P<number>-?(?:0[xX][0-9A-Fa-f]+|[0-9][0-9A-Za-z_.]*(?:[eE][-+][0-9]+)?))
+       | (?P<number>-?(?:0[xX][0-9A-Fa-f]+|[0-9](?:[0-9A-Za-z_.]|(?<=[eE])[-+])*))
        | (?P<sign>[{}<>:;,\[\]./-])""",
     re.VERBOSE,
 )
@@ -123,6 +123,16 @@ def missing_fields(message: Message) -> list[str]:
     return found
 
 
+def utf8(value: object) -> str:
+    """A text field of a message parsed from binary, where the library lets damaged text pass.
+
+    It then hands out bytes, whatever the stubs say.
+    """
+    if not isinstance(value, str):
+        raise TextFormatError(f"a text field is not UTF-8, found {value!r:.60}")
+    return value
+
+
 def _field_named(message: Message, name: str) -> FieldDescriptor | None:
     return cast("Mapping[str, FieldDescriptor]", message.DESCRIPTOR.fields_by_name).get(name)
 
@@ -154,10 +164,13 @@ class _Parser:
     def _list(self, message: Message | None, field: FieldDescriptor | None, depth: int) -> None:
         if field is not None and not field.is_repeated:
             raise self._error(f"{field.name} takes one value, found a list")
-        while not self._take_sign(b"]"):
+        if self._take_sign(b"]"):
+            return
+        self._value(message, field, colon=True, depth=depth)
+        while self._take_sign(b","):
             self._value(message, field, colon=True, depth=depth)
-            if not self._take_sign(b",") and self._token != b"]":
-                raise self._error("expected , or ]")
+        if not self._take_sign(b"]"):
+            raise self._error("expected , or ]")
 
     def _value(
         self, message: Message | None, field: FieldDescriptor | None, *, colon: bool, depth: int
