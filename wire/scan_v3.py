@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from wire.types import FRAME_BYTES_MAX, Flag
 from wire.varint import SHORT_VARINTS, decode_signed_varint, decode_varint, encode_varint
@@ -126,6 +127,52 @@ def scan_add(buffer: Buffer, start: int, end: int) -> ScannedAdd | None:
     return decode_varint(txn), ledger_id, entry_id, flags, key, body_start, body_end
 
 
+class _Layout(NamedTuple):
+    """Where the pieces of a plain add are, given how many bytes each of its numbers takes."""
+
+    unpack: Callable[[Buffer, int], tuple[Any, ...]]
+    body_offset: int  # from the start of the payload
+    message_offset: int  # likewise: where the sub-message begins
+    header: bytes  # the first piece, which never differs
+    top_bits: int  # of the bytes of the transaction id,
+    top_bits_set: int  # of these: all but the last
+
+
+@lru_cache(maxsize=256)
+def _layout(txn: int, size: int, ledger: int, entry: int, body_size: int) -> _Layout:
+    # Frame length | header up to the transaction id | that | tag and size | tag, ledger, tag |
+    # entry | tag, master key, tag | size of the body | ids inside the body.
+    pieces = struct.Struct(f">I7s{txn}s{2 + size}s{2 + ledger}s{entry}s23s{body_size}sQQ")
+    top_bits = int.from_bytes(b"\x80" * txn, "little")
+    return _Layout(
+        unpack=pieces.unpack_from,
+        body_offset=pieces.size - 4 - _IDS.size,
+        message_offset=7 + txn + 2 + size,
+        header=bytes((0x0A, 5 + txn, 0x08, 3, 0x10, 2, 0x18)),
+        top_bits=top_bits,
+        top_bits_set=top_bits >> 8,
+    )
+
+
+def _layout_like(add: ScannedAdd) -> _Layout:
+    txn, ledger, entry = (len(encode_varint(number)) for number in add[:3])
+    body_bytes = add[6] - add[5]
+    body_size = len(encode_varint(body_bytes))
+    size = len(encode_varint(2 + ledger + entry + 23 + body_size + body_bytes))
+    return _layout(txn, size, ledger, entry, body_size)
+
+
+@lru_cache(maxsize=1024)
+def _ledger_piece(ledger_id: int) -> bytes:
+    return b"\x08" + encode_varint(ledger_id) + b"\x10"
+
+
+@lru_cache(maxsize=1024)
+def _key_in(piece: bytes) -> bytes | None:
+    """The master key between its tag and that of the body, always as the same object."""
+    return piece[2:22] if piece[:2] == b"\x1a\x14" and piece[22:] == b"\x22" else None
+
+
 def scan_adds(
     buffer: Buffer, offset: int, end: int, frame_bytes_max: int = FRAME_BYTES_MAX
 ) -> tuple[list[ScannedAdd], int]:
@@ -133,13 +180,46 @@ def scan_adds(
 
     `offset` is that of a frame's length. Stops before a frame that is incomplete, too long or no
     usual add; what that frame is remains for the caller to find out.
+
+    Neighbours mostly differ in values, seldom in how many bytes a value takes. So the layout of the
+    last frame is tried on the next: one unpack, then each piece must be the only one that the frame
+    and the entry in it allow. If it is not, `scan_add` looks at the frame afresh.
     """
     adds: list[ScannedAdd] = []
     append = adds.append
-    unpack_length = _LENGTH.unpack_from
+    from_bytes = int.from_bytes
     payload_bytes_max = frame_bytes_max - 4
+    unpack, body_offset, message_offset, header_due, top_bits, top_bits_set = _layout(1, 1, 1, 1, 1)
+    bytes_due = 4 + body_offset + _ENTRY_BYTES_MIN
+    last_length = -1
+    size_due = body_size_due = b""
     while (start := offset + 4) <= end:
-        (length,) = unpack_length(buffer, offset)
+        if offset + bytes_due <= end:
+            (
+                length, header, txn, size, ledger, entry, key_piece, body_size, ledger_id, entry_id,
+            ) = unpack(buffer, offset)  # fmt: skip
+            if length != last_length and length >= bytes_due - 4:
+                last_length = length
+                size_due = b"\xaa\x06" + encode_varint(length - message_offset)
+                body_size_due = encode_varint(length - body_offset)
+            frame_end = start + length
+            if (
+                length == last_length
+                and header == header_due
+                and size == size_due
+                and body_size == body_size_due
+                and entry == encode_varint(entry_id)
+                and ledger == _ledger_piece(ledger_id)
+                and from_bytes(txn, "little") & top_bits == top_bits_set
+                and (key := _key_in(key_piece)) is not None
+                and frame_end <= end
+                and length <= payload_bytes_max
+            ):
+                body_start = start + body_offset
+                append((decode_varint(txn), ledger_id, entry_id, 0, key, body_start, frame_end))
+                offset = frame_end
+                continue
+        (length,) = _LENGTH.unpack_from(buffer, offset)
         frame_end = start + length
         if frame_end > end or length > payload_bytes_max:
             break
@@ -148,6 +228,10 @@ def scan_adds(
             break
         append(add)
         offset = frame_end
+        layout = _layout_like(add)
+        unpack, body_offset, message_offset, header_due, top_bits, top_bits_set = layout
+        bytes_due = 4 + body_offset + _ENTRY_BYTES_MIN
+        last_length = -1
     return adds, offset
 
 
