@@ -15,7 +15,7 @@ import errno
 import posixpath
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from bookie.storage.journal_format import (
@@ -139,7 +139,8 @@ class FilePool:
         self._lock = threading.Lock()
         self._released_below = 0
         self._ready: JournalFile | None = None
-        self._preparation: Generator[JournalFile | None, None, None] | None = None
+        self._preparation: Iterator[JournalFile | None] | None = None
+        self._spare: File | None = None  # what is half prepared
         self._closed = False
         self.recycled_count = 0
         self.created_count = 0
@@ -191,9 +192,8 @@ class FilePool:
         """Drop what is half prepared. A file that is ready stays, for the next start."""
         with self._lock:
             self._closed = True
-            if self._preparation is not None:
-                self._preparation.close()
-                self._preparation = None
+            if self._spare is not None:
+                self._drop(self._spare)
 
     @property
     def has_ready_file(self) -> bool:
@@ -221,7 +221,7 @@ class FilePool:
             self._preparation = None
             self._next_id += 1
 
-    def _prepare(self, file_id: int) -> Generator[JournalFile | None, None, None]:
+    def _prepare(self, file_id: int) -> Iterator[JournalFile | None]:
         """Yields None between short pieces of work, and at last the file."""
         spare = posixpath.join(self._directory, spare_name(file_id))
         recycled = bool(self._obsolete)
@@ -229,7 +229,7 @@ class FilePool:
             self._files.rename(self._path(self._obsolete[0]), spare)
             self._obsolete.popleft()
             self._files.sync_directory(self._directory)
-        file = self._files.open(spare, create=not recycled)
+        self._spare = file = self._files.open(spare, create=not recycled)
         try:
             filled = file.size()
             if filled > self._file_bytes:  # it held a block bigger than a file
@@ -239,10 +239,10 @@ class FilePool:
                 yield from _fill(file, filled, self._file_bytes)
             file.write(self._header(file_id), 0)
             file.sync()
-        except (OSError, GeneratorExit):
-            file.close()
-            self._files.remove(spare)  # gives the room back that it already took
+        except OSError:
+            self._drop(file)  # gives the room back that it already took
             raise
+        self._spare = None
         file.close()
         path = self._path(file_id)
         self._files.rename(spare, path)
@@ -250,6 +250,11 @@ class FilePool:
         self.recycled_count += recycled
         self.created_count += not recycled
         yield JournalFile(self._files, path, file_id=file_id, size=self._file_bytes)
+
+    def _drop(self, spare: File) -> None:
+        self._spare = self._preparation = None
+        spare.close()
+        self._files.remove(spare.path)
 
     def _header(self, file_id: int) -> bytes:
         return encode_file_header(
