@@ -126,24 +126,30 @@ class StoredLedgerState:
             if data is not None and len(data) > 0xFFFF:
                 raise BadRequestError(f"{name} of {len(data)} bytes; at most 65535 can be stored")
 
+    @property
+    def flags(self) -> int:
+        return (
+            _FENCED * self.fenced
+            | _LIMBO * self.limbo
+            | _TOMBSTONED * (self.tombstone is not None)
+            | _HAS_EXPLICIT_LAC * (self.explicit_lac is not None)
+        )
+
     def encode(self) -> bytes:
-        flags = _FENCED * self.fenced | _LIMBO * self.limbo
-        parts = [b"", self.master_key]
-        if self.tombstone is not None:
-            flags |= _TOMBSTONED
-            parts.insert(1, _TOMBSTONE.pack(*self.tombstone))
-        if self.explicit_lac is not None:
-            flags |= _HAS_EXPLICIT_LAC
-            parts += _U16.pack(len(self.explicit_lac)), self.explicit_lac
-        parts[0] = _LEDGER_VALUE.pack(
+        value = _LEDGER_VALUE.pack(
             _LEDGER_VERSION,
-            flags,
+            self.flags,
             len(self.master_key),
             0,
             self.journal_file_id,
             self.journal_offset,
         )
-        return b"".join(parts)
+        if self.tombstone is not None:
+            value += _TOMBSTONE.pack(*self.tombstone)
+        value += self.master_key
+        if self.explicit_lac is not None:
+            value += _U16.pack(len(self.explicit_lac)) + self.explicit_lac
+        return value
 
 
 def decode_ledger_state(ledger_id: int, value: bytes) -> StoredLedgerState:

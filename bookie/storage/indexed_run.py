@@ -60,6 +60,7 @@ def encode_run_value(
     flags, deltas = DENSE, b""
     if entry_ids is not None:
         assert len(entry_ids) == count
+        assert entry_ids[0] == first
         flags, deltas = 0, _pack(entry_id - first for entry_id in entry_ids)
     if isinstance(starts, int):
         assert starts * count == body_bytes
@@ -84,14 +85,14 @@ class IndexedRun:
     """
 
     __slots__ = (
-        "_deltas", "_flags", "_record_bytes", "_starts", "body_bytes", "body_crc", "count",
+        "_deltas", "_flags", "_record_bytes", "_starts", "body_bytes", "body_crc", "entry_count",
         "first", "key", "last", "ledger_id", "location", "sequence", "value",
     )  # fmt: skip
 
     ledger_id: int
     last: int
     location: int  # log id << 32 | offset of the run's header
-    count: int
+    entry_count: int
     body_bytes: int
     first: int
     body_crc: int
@@ -113,7 +114,7 @@ class IndexedRun:
             raise self._corrupt("has a wrong length") from None
         if version != _VERSION:
             check_version(version, _VERSION, f"run {key.hex()} in the index")
-        self.first, self.last, self.count, self._flags = first, last, count, flags
+        self.first, self.last, self.entry_count, self._flags = first, last, count, flags
         ids = last - first + 1
         if not 0 < count <= ids <= RUN_SPAN or (flags & DENSE and count != ids):
             raise self._corrupt("counts its entries wrongly")
@@ -157,14 +158,14 @@ class IndexedRun:
         return position if deltas[position] == delta else -1
 
     def position_from(self, entry_id: int) -> int:
-        """The first record whose entry is not below `entry_id`; `count` if there is none."""
+        """The first record whose entry is not below `entry_id`; `entry_count` if there is none."""
         delta = max(entry_id - self.first, 0)
         if self._flags & DENSE:
-            return min(delta, self.count)
+            return min(delta, self.entry_count)
         return bisect_left(self._deltas or self._load_deltas(), delta)
 
     def start(self, position: int) -> int:
-        """Where a record begins in the body; of `count`, where the body ends."""
+        """Where a record begins in the body; of `entry_count`, where the body ends."""
         if self._flags & FIXED:
             return position * self._record_bytes
         return (self._starts or self._load_starts())[position]
@@ -197,14 +198,14 @@ class IndexedRun:
         return self._starts or self._load_starts()
 
     def _load_deltas(self) -> array[int]:
-        deltas = _unpack(self.value[_HEADER.size : _HEADER.size + 4 * self.count])
+        deltas = _unpack(self.value[_HEADER.size : _HEADER.size + 4 * self.entry_count])
         if deltas[0] != 0 or deltas[-1] != self.last - self.first:
             raise self._corrupt("does not begin and end at its entries")
         self._deltas = deltas
         return deltas
 
     def _load_starts(self) -> array[int]:
-        starts = _unpack(self.value[-4 * (self.count + 1) :])
+        starts = _unpack(self.value[-4 * (self.entry_count + 1) :])
         if starts[0] != 0 or starts[-1] != self.body_bytes:
             raise self._corrupt("does not begin and end at its body's borders")
         self._starts = starts
@@ -212,8 +213,8 @@ class IndexedRun:
 
     def __repr__(self) -> str:
         return (
-            f"<run of ledger {self.ledger_id}: {self.count} entries {self.first}..{self.last} "
-            f"at {self.log_id:08x}+{self.offset}, sequence {self.sequence}>"
+            f"<run of ledger {self.ledger_id}, {self.entry_count} entries "
+            f"{self.first}..{self.last} at {self.log_id:08x}+{self.offset}>"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,35 +27,10 @@ from bookie.storage.index_interface import (
     Index,
     TransientIndexError,
 )
-from bookie.storage.indexed_run import RUN_SPAN, encode_run_value, mark_damaged
+from bookie.storage.indexed_run import RUN_SPAN, mark_damaged
+from tests.bookie.index_values import STORE_ID, run_change
 from wire.errors import CorruptionError
 from wire.types import ID_MAX, NO_ENTRY
-
-STORE_ID = bytes(range(16))
-
-
-def run_change(
-    ledger_id: int,
-    entry_ids: Iterable[int],
-    *,
-    log_id: int = 1,
-    offset: int = 4096,
-    sequence: int = 1,
-    record_bytes: int = 36,
-) -> tuple[bytes, bytes]:
-    """Key and value of a run with these entries, all of one size."""
-    ids = sorted(entry_ids)
-    dense = ids[-1] - ids[0] + 1 == len(ids)
-    value = encode_run_value(
-        first=ids[0],
-        count=len(ids),
-        body_bytes=record_bytes * len(ids),
-        body_crc=0,
-        sequence=sequence,
-        entry_ids=None if dense else ids,
-        starts=record_bytes,
-    )
-    return run_key(ledger_id, ids[-1], location_of(log_id=log_id, offset=offset)), value
 
 
 class IndexSuite(ABC):

@@ -20,7 +20,8 @@ from bookie.storage.index_interface import (
     TransientIndexError,
 )
 from bookie.storage.memory_index import MemoryIndexes
-from tests.bookie.index_suite import STORE_ID, IndexSuite, run_change
+from tests.bookie.index_suite import IndexSuite
+from tests.bookie.index_values import STORE_ID, run_change
 
 
 class TestRocksIndex(IndexSuite):
