@@ -14,7 +14,7 @@ import pytest
 
 from metadata.memory import MemoryMetadata
 from metadata.store import MetadataStore, NoNodeError
-from tests.support.zookeeper import fresh_root_path
+from tests.support.zookeeper import fresh_root_path, opened_store
 
 
 @dataclass
@@ -28,8 +28,6 @@ class Place:
     async def connected(self) -> AsyncIterator[MetadataStore]:
         """A session of its own, as of another process."""
         if self.memory is None:
-            from tests.support.zookeeper import opened_store  # type: ignore
-
             async with opened_store() as store:
                 yield store
         else:
@@ -40,7 +38,7 @@ class Place:
                 await store_of_memory.close()
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "zookeeper"])
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "memory":
         return Place("/ledgers", MemoryMetadata())
@@ -60,7 +58,7 @@ async def dump(store: MetadataStore, path: str) -> dict[str, bytes]:
     except NoNodeError:
         return {}
     for name in names:
-        found |= await dump(store, f"{path}/{name}")
+        found |= await dump(store, f"/{name}" if path == "/" else f"{path}/{name}")
     return found
 
 
