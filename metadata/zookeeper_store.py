@@ -20,6 +20,7 @@ import trio
 from metadata.store import (
     Change,
     ConnectionLostError,
+    MetadataError,
     Node,
     NotAuthorizedError,
     SessionExpiredError,
@@ -77,6 +78,8 @@ class ZookeeperStore:
         session. `credentials` are `user:password` for the digest scheme; with `private`, nodes
         are made for that user alone.
         """
+        if credentials is not None and ":" not in credentials:
+            raise MetadataError("the credentials for ZooKeeper are not of the form user:password")
         connection = Connection(servers, session_seconds, credentials, private)
         store = cls(connection, timeout_seconds)
         try:
