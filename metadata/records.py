@@ -83,7 +83,12 @@ def encode_vote(bookie_id: BookieId) -> bytes:
 def decode_vote(data: bytes, *, path: str = "vote") -> BookieId | None:
     """None before anybody was ever elected."""
     message = _parse(data, AuditorVoteFormat(), path)
-    return check_bookie_id(message.bookieId) if message.HasField("bookieId") else None
+    if not message.HasField("bookieId"):
+        return None
+    try:
+        return check_bookie_id(message.bookieId)
+    except InvalidMetadataError as error:
+        raise InvalidMetadataError(f"{path}: {error}") from None
 
 
 def encode_check_time(time_ms: int) -> bytes:
