@@ -300,9 +300,7 @@ def scan_read_answer(buffer: Buffer, start: int, end: int) -> ScannedReadAnswer 
     body_end = body_start + decode_varint(body_size)
     max_lac = None
     if body_end != end:
-        if body_end > end:
-            return None
-        tail = _match_max_lac(buffer, body_end, end)
+        tail = _match_max_lac(buffer, body_end, end)  # None also if the body overruns the frame
         if tail is None:
             return None
         max_lac = decode_signed_varint(tail[1])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.v3_samples import recorded
+from tests.wire.v3_samples import recorded, steady
 from wire.availability import Availability, decode_availability, encode_availability, runs_of
 from wire.errors import ProtocolError
 
@@ -104,12 +104,14 @@ def test_recorded_list_is_read_and_written_alike(vector: dict[str, Any]) -> None
     assert encode_ids(*entry_ids) == encoded  # runs of unequal length: nothing to merge
 
 
+@steady
 @given(ID_SETS)
 def test_java_finds_exactly_the_given_ids(entry_ids: set[int]) -> None:
     encoded = encode_ids(*sorted(entry_ids))
     assert {id_ for id_ in range(-3, 140) if java_finds(encoded, id_)} == entry_ids
 
 
+@steady
 @given(ID_SETS)
 def test_our_reader_finds_exactly_the_given_ids(entry_ids: set[int]) -> None:
     decoded = decode_availability(encode_ids(*sorted(entry_ids)))
@@ -119,6 +121,7 @@ def test_our_reader_finds_exactly_the_given_ids(entry_ids: set[int]) -> None:
     assert decoded.last_entry_id == max(entry_ids, default=-1)
 
 
+@steady
 @given(ID_SETS)
 def test_groups_never_interleave(entry_ids: set[int]) -> None:
     groups = groups_of(encode_ids(*sorted(entry_ids)))
@@ -129,6 +132,7 @@ def test_groups_never_interleave(entry_ids: set[int]) -> None:
         last = last_start + size - 1
 
 
+@steady
 @given(ID_SETS, ID_SETS)
 def test_missing_is_the_difference(held: set[int], expected: set[int]) -> None:
     decoded = decode_availability(encode_ids(*sorted(held)))
@@ -137,6 +141,7 @@ def test_missing_is_the_difference(held: set[int], expected: set[int]) -> None:
     assert found == sorted(expected - held)
 
 
+@steady
 @given(ID_SETS, st.integers(0, 130), st.integers(0, 130))
 def test_runs_stay_within_what_was_asked(entry_ids: set[int], first: int, last: int) -> None:
     decoded = decode_availability(encode_ids(*sorted(entry_ids)))
@@ -209,6 +214,7 @@ def listed(*groups: tuple[int, int, int, int], version: int = 0, count: int | No
         listed((2**63 - 1, 2**63 - 1, 2, 0)),  # runs past the highest id
         listed((5, 5, 1, 0), (0, 0, 1, 0)),  # not ascending
         listed((0, 6, 2, 3), (4, 4, 1, 0)),  # interleaved
+        listed((0, 0, 2, 0), (1, 1, 1, 0)),  # one id in two groups
     ],
 )
 def test_list_that_contradicts_itself_is_refused(encoded: bytes) -> None:
@@ -230,6 +236,7 @@ def test_endless_list_is_asked_without_being_walked() -> None:
     ]
 
 
+@steady
 @given(st.binary(max_size=200))
 def test_random_bytes_are_a_list_or_refused(junk: bytes) -> None:
     for encoded in (junk, bytes(8) + junk, struct.pack(">ii56x", 0, len(junk) // 24) + junk):

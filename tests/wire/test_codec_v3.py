@@ -14,6 +14,7 @@ from tests.wire.v3_samples import (
     TRANSACTION_IDS,
     payload_of,
     recorded,
+    steady,
     v3_frames,
 )
 from wire import bookkeeper_pb2 as pb
@@ -197,6 +198,7 @@ def test_only_the_old_client_puts_the_flag_last() -> None:
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
+@steady
 @given(data=st.data(), transaction_id=TRANSACTION_IDS)
 def test_every_request_survives_the_round_trip(
     kind: str, data: st.DataObject, transaction_id: int
@@ -212,6 +214,7 @@ def test_every_request_survives_the_round_trip(
 
 
 @pytest.mark.parametrize("kind", RESPONSES)
+@steady
 @given(data=st.data(), transaction_id=TRANSACTION_IDS)
 def test_every_response_survives_the_round_trip(
     kind: str, data: st.DataObject, transaction_id: int

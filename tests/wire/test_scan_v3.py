@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.wire.v3_samples import payload_of, v3_frames
+from tests.wire.v3_samples import payload_of, steady, v3_frames
 from wire import messages
 from wire.build_v3 import add_answers, add_requests, read_answer, read_requests
 from wire.codec_v3 import (
@@ -211,6 +211,17 @@ def test_every_combination_of_flags_is_usual(flags: int, flag_last: bool) -> Non
     )
 
 
+def test_flag_at_both_ends_is_unusual() -> None:
+    """A field given twice is for the library to judge, even where both agree."""
+    body = entry(7, 8)
+    message = b"\xa0\x06\x01\x08\x07\x10\x08\x1a\x14" + KEY + b"\x22\x20" + body
+    header = b"\x0a\x06\x08\x03\x10\x02\x18\x09\xaa\x06"
+    once = header + bytes((len(message),)) + message
+    twice = header + bytes((len(message) + 3,)) + message + b"\xa0\x06\x01"
+    assert check_add(once)
+    assert not check_add(twice)
+
+
 @pytest.mark.parametrize("kind", CHECKS)
 @pytest.mark.parametrize("buffer_type", [bytes, bytearray, memoryview])
 def test_any_buffer_at_any_offset_will_do(kind: str, buffer_type: type[Any]) -> None:
@@ -362,16 +373,19 @@ def assembled_answers(draw: st.DrawFn) -> bytes:
     return message[:header_end] + status + message[header_end:]
 
 
+@steady
 @given(assembled_adds())
 def test_assembled_add_is_unusual_or_read_alike(payload: bytes) -> None:
     check_add(payload)
 
 
+@steady
 @given(assembled_reads())
 def test_assembled_read_is_unusual_or_read_alike(payload: bytes) -> None:
     check_read(payload)
 
 
+@steady
 @given(assembled_answers())
 def test_assembled_answer_is_unusual_or_read_alike(payload: bytes) -> None:
     check_add_answer(payload)
@@ -398,6 +412,7 @@ def edited(payload: bytes, edits: list[tuple[str, int, int]]) -> bytes:
 
 
 @pytest.mark.parametrize("kind", CHECKS)
+@steady
 @given(edits=EDITS)
 def test_edited_frame_is_unusual_or_read_alike(
     kind: str, edits: list[tuple[str, int, int]]
@@ -470,6 +485,7 @@ def buffers(draw: st.DrawFn) -> bytes:
     return joined[: draw(st.integers(0, len(joined)) | st.just(len(joined)))]
 
 
+@steady
 @given(buffers())
 def test_adds_are_scanned_together_as_one_by_one(buffer: bytes) -> None:
     assert scan_adds(buffer, 0, len(buffer)) == one_by_one(buffer, 0, len(buffer))
@@ -531,6 +547,7 @@ ANSWERED = st.lists(
 )
 
 
+@steady
 @given(ANSWERED, st.sampled_from(Status))
 def test_add_answers_are_the_codecs_byte_for_byte(
     adds: list[tuple[int, int, int]], status: Status
@@ -552,6 +569,7 @@ def test_scanned_adds_are_answered_as_they_are() -> None:
     assert scan_add_answers(answers, 0, len(answers))[0] == [add[:3] for add in adds]
 
 
+@steady
 @given(st.integers(0, 2**64 - 1), IDS, IDS, st.binary(max_size=300), st.none() | IDS)
 @example(1, 2, 3, bytes(100_000), 2)
 def test_read_answer_is_the_codecs_byte_for_byte(
@@ -569,6 +587,7 @@ def test_read_answer_is_the_codecs_byte_for_byte(
     assert pieces[1] is body
 
 
+@steady
 @given(
     st.lists(st.tuples(st.integers(0, 2**64 - 1), IDS, st.binary(max_size=200)), max_size=5),
     IDS,
@@ -610,6 +629,7 @@ def test_add_requests_are_the_codecs_byte_for_byte(
     assert b"".join(built) == expected
 
 
+@steady
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), IDS), max_size=5), IDS, st.booleans())
 def test_read_requests_are_the_codecs_byte_for_byte(
     entries: list[tuple[int, int]], ledger_id: int, high_priority: bool
@@ -630,6 +650,7 @@ def test_read_requests_are_the_codecs_byte_for_byte(
 # ---------------------------------------------------------------- numbers
 
 
+@steady
 @given(st.integers(-(2**63), 2**64 - 1))
 @example(0)
 @example(2**14 - 1)

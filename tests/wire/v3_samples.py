@@ -7,12 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from wire import messages
 from wire.errors import Status
 from wire.messages import Request, Response
 from wire.types import Operation
+
+#: The same examples every time, however slow the machine is today.
+steady = settings(deadline=None, derandomize=True)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 
