@@ -14,9 +14,6 @@ from wire.types import NO_ENTRY, LedgerId
 if TYPE_CHECKING:
     from bookie.core.write_cache import Part
 
-#: `last_entry` and `lac` of a ledger that was loaded from the index and not asked for them yet.
-UNKNOWN: Final = -2
-
 NOT_DIRTY: Final = -1
 
 
@@ -31,24 +28,10 @@ class Ledger:
     """Mutable, one per ledger id and process: two would let a fence and an add pass each other."""
 
     __slots__ = (
-        "active",
-        "dirty",
-        "explicit_lac",
-        "fence_durable",
-        "fenced",
-        "home",
-        "id",
-        "journal",
-        "lac",
-        "last_entry",
-        "last_read",
-        "limbo",
-        "loads",
-        "master_key",
-        "sealed",
-        "tombstone",
-        "waiters",
-    )
+        "active", "dirty", "explicit_lac", "fence_durable", "fenced", "home", "id", "journal",
+        "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key", "sealed",
+        "stored", "tombstone", "waiters",
+    )  # fmt: skip
 
     def __init__(self, ledger_id: LedgerId, *, home: int, journal: int, is_new: bool) -> None:
         self.id = ledger_id
@@ -60,11 +43,13 @@ class Ledger:
         self.limbo = False
         self.tombstone: Tombstone | None = None
         self.explicit_lac: bytes | None = None
-        self.lac = NO_ENTRY if is_new else UNKNOWN
-        self.last_entry = NO_ENTRY if is_new else UNKNOWN
-        self.last_read = UNKNOWN
+        self.lac = NO_ENTRY  # the highest LAC seen; a lower bound until `loaded`
+        self.last_entry = NO_ENTRY  # likewise
+        self.loaded = is_new  # whether the index was asked for the last entry and its LAC
+        self.last_read = NO_ENTRY  # for telling a sequential reader from a random one
         self.active: Part | None = None
         self.sealed: list[Part] = []
+        self.stored = b""  # the state as the next checkpoint will write it
         self.dirty = NOT_DIRTY  # the generation whose checkpoint will hold the newest state
         self.loads = 0  # reads under way in other threads
         self.waiters = 0  # parked long polls
@@ -82,8 +67,11 @@ class Ledger:
 
     @property
     def exists(self) -> bool:
-        """Whether a read may find it. A ledger object without a key was merely asked about."""
-        return self.master_key is not None and self.tombstone is None
+        """Whether a read may find it. A ledger object without a key was merely asked about.
+
+        Except in limbo: after a loss the key may be what is missing.
+        """
+        return (self.master_key is not None or self.limbo) and self.tombstone is None
 
     def accepts_key(self, key: bytes) -> bool:
         """The first key presented is the ledger's; a stored key of zeros is no key yet."""
@@ -122,11 +110,7 @@ class Ledger:
         return Status.NO_ENTRY if self.exists else Status.NO_LEDGER
 
     def raise_lac(self, lac: int) -> bool:
-        """Take a LAC seen in an entry or explicitly; whether it is news.
-
-        While the stored LAC was not looked up, anything may be news: keep the maximum, and let
-        the look-up raise it further.
-        """
+        """Take a LAC seen in an entry or set explicitly; whether it is news."""
         if lac <= self.lac:
             return False
         self.lac = lac

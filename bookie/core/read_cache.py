@@ -14,6 +14,7 @@ from bookie.core.runs import Run
 BlockKey = tuple[int, int, int]
 
 BLOCK_BYTES_MAX = 256 * 1024
+LATEST_MAX = 16
 
 
 class ReadCache:
@@ -23,6 +24,7 @@ class ReadCache:
         self.hits = 0
         self.misses = 0
         self._blocks: OrderedDict[BlockKey, Run] = OrderedDict()
+        self._latest: OrderedDict[int, Run] = OrderedDict()  # by ledger: the block it read last
 
     def get(self, key: BlockKey) -> Run | None:
         block = self._blocks.get(key)
@@ -32,6 +34,28 @@ class ReadCache:
         self.hits += 1
         self._blocks.move_to_end(key)
         return block
+
+    def latest(self, ledger_id: int, entry_id: int) -> Run | None:
+        """The block that a reader of this ledger had last, if it holds the entry too.
+
+        The usual case of a sequential reader: no look-up in the index at all.
+        """
+        block = self._latest.get(ledger_id)
+        if block is None or block.position(entry_id) < 0:
+            return None
+        self.hits += 1
+        return block
+
+    def remember(self, ledger_id: int, block: Run) -> None:
+        """Make a block the latest of its ledger. A few are kept beside the limit by bytes."""
+        self._latest[ledger_id] = block
+        self._latest.move_to_end(ledger_id)
+        if len(self._latest) > LATEST_MAX:
+            self._latest.popitem(last=False)
+
+    def forget(self, ledger_id: int) -> None:
+        """The ledger was dropped. Blocks of it that are still cached are never asked for again."""
+        self._latest.pop(ledger_id, None)
 
     def put(self, key: BlockKey, block: Run) -> None:
         """Keep a block, unless it is so large that it would drive out everything else."""

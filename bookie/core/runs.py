@@ -11,7 +11,7 @@ runs whose last entry lies below `e + SPAN_MAX`.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct
@@ -22,65 +22,70 @@ BYTES_MAX: Final = 1024 * 1024
 SPAN_MAX: Final = 4096  # last - first stays below it
 
 _LENGTH: Final = Struct(">I")
-_PREFIX_BYTES: Final = _LENGTH.size
+PREFIX_BYTES: Final = 4  # the length in front of every entry
 
 
 class Run:
-    """Records of one ledger. Immutable by convention; a plain class because there are many."""
+    """Records of one ledger. Immutable by convention; a plain class because there are many.
 
-    __slots__ = ("body", "count", "first", "ids", "last", "record_bytes", "starts")
+    `ids` and `starts` are ranges wherever that says it all (ids without gaps, records of one size),
+    and then cost nothing.
+    """
 
-    def __init__(
-        self,
-        *,
-        first: int,
-        last: int,
-        count: int,
-        body: bytes,
-        record_bytes: int = 0,
-        starts: array[int] | None = None,
-        ids: array[int] | None = None,
-    ) -> None:
-        self.first = first
-        self.last = last
-        self.count = count
+    __slots__ = ("body", "ids", "starts")
+
+    def __init__(self, ids: Sequence[int], starts: Sequence[int], body: bytes) -> None:
+        self.ids = ids  # strictly ascending
+        self.starts = starts  # where each record begins in the body, and where the body ends
         self.body = body
-        self.record_bytes = record_bytes  # the size of every record, or 0 when they differ
-        self.starts = starts  # count + 1 offsets into the body; None when record_bytes says it all
-        self.ids = ids  # None when the run is dense: first, first + 1, ..., last
+
+    @property
+    def first(self) -> int:
+        return self.ids[0]
+
+    @property
+    def last(self) -> int:
+        return self.ids[-1]
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    @property
+    def is_dense(self) -> bool:
+        return type(self.ids) is range
+
+    @property
+    def record_bytes(self) -> int:
+        """The size of every record, 0 when they differ."""
+        return self.starts.step if type(self.starts) is range else 0
 
     def position(self, entry_id: int) -> int:
         """Where `entry_id` stands in the run, or -1."""
-        if not self.first <= entry_id <= self.last:
+        ids = self.ids
+        if not ids[0] <= entry_id <= ids[-1]:
             return -1
-        if self.ids is None:
-            return entry_id - self.first
-        at = bisect_left(self.ids, entry_id)
-        return at if self.ids[at] == entry_id else -1
+        if type(ids) is range:
+            return entry_id - ids[0]
+        at = bisect_left(ids, entry_id)
+        return at if ids[at] == entry_id else -1
 
-    def start(self, position: int) -> int:
-        """The offset of a record in the body; `count` is allowed and gives the end."""
-        if self.starts is None:
-            return position * self.record_bytes
-        return self.starts[position]
+    def entry_at(self, position: int) -> bytes:
+        starts = self.starts
+        return self.body[starts[position] + PREFIX_BYTES : starts[position + 1]]
 
     def entry(self, entry_id: int) -> bytes | None:
         position = self.position(entry_id)
-        if position < 0:
-            return None
-        return self.body[self.start(position) + _PREFIX_BYTES : self.start(position + 1)]
-
-    def entry_ids(self) -> Sequence[int]:
-        return range(self.first, self.last + 1) if self.ids is None else self.ids
+        return None if position < 0 else self.entry_at(position)
 
     def neighbours(self, position: int) -> int:
         """How many records from `position` on have consecutive ids."""
-        if self.ids is None:
-            return self.count - position
         ids = self.ids
+        if type(ids) is range:
+            return len(ids) - position
         # Ids ascend strictly, so `id - index` never falls: equal at the end means equal throughout.
         offset = ids[position] - position
-        low, high = position + 1, self.count
+        low, high = position + 1, len(ids)
         while low < high:
             middle = (low + high) // 2
             if ids[middle] - middle == offset:
@@ -94,18 +99,10 @@ class Run:
         assert 0 <= start < end <= self.count
         if start == 0 and end == self.count:
             return self
-        begin = self.start(start)
-        ids = self.entry_ids()
-        starts = self.starts
-        return Run(
-            first=ids[start],
-            last=ids[end - 1],
-            count=end - start,
-            body=self.body[begin : self.start(end)],
-            record_bytes=self.record_bytes,
-            starts=starts and array("I", [at - begin for at in starts[start : end + 1]]),
-            ids=self.ids and self.ids[start:end],
-        )
+        begin = self.starts[start]
+        starts = self.starts[start : end + 1]
+        ids = packed_ids(self.ids[start:end])
+        return Run(ids, shifted(starts, -begin), self.body[begin : starts[-1]])
 
 
 def run_of(ids: Sequence[int], entries: Sequence[bytes]) -> Run:
@@ -113,28 +110,32 @@ def run_of(ids: Sequence[int], entries: Sequence[bytes]) -> Run:
     count = len(ids)
     lengths = list(map(len, entries))
     length = lengths[0]
-    starts = None
+    starts: Sequence[int]
     if lengths.count(length) == count:
         prefix = _LENGTH.pack(length)
         body = prefix + prefix.join(entries)  # equal sizes: the prefix is a separator
-        record_bytes = length + _PREFIX_BYTES
+        starts = range(0, len(body) + 1, length + PREFIX_BYTES)
     else:
         pieces: list[bytes] = [b""] * (2 * count)
         pieces[0::2] = map(_LENGTH.pack, lengths)
         pieces[1::2] = entries
         body = b"".join(pieces)
-        record_bytes = 0
-        starts = array("I", accumulate((n + _PREFIX_BYTES for n in lengths), initial=0))
-    dense = ids[-1] - ids[0] + 1 == count
-    return Run(
-        first=ids[0],
-        last=ids[-1],
-        count=count,
-        body=body,
-        record_bytes=record_bytes,
-        starts=starts,
-        ids=None if dense else array("q", ids),
-    )
+        starts = array("I", accumulate((n + PREFIX_BYTES for n in lengths), initial=0))
+    return Run(packed_ids(ids), starts, body)
+
+
+def packed_ids(ids: Sequence[int]) -> Sequence[int]:
+    """Ascending ids as a range if they have no gaps, else as an array."""
+    if ids[-1] - ids[0] + 1 == len(ids):
+        return range(ids[0], ids[-1] + 1)
+    return ids if type(ids) is array else array("q", ids)
+
+
+def shifted(starts: Sequence[int], by: int) -> Sequence[int]:
+    """Offsets moved by a constant; a range stays one."""
+    if type(starts) is range:
+        return range(starts.start + by, starts.stop + by, starts.step)
+    return array("I", [start + by for start in starts])
 
 
 def runs_of_entries(entries: Mapping[int, bytes]) -> Iterator[Run]:
@@ -146,7 +147,7 @@ def runs_of_entries(entries: Mapping[int, bytes]) -> Iterator[Run]:
         end = min(start + ENTRIES_MAX, count)
         if ids[end - 1] - ids[start] >= SPAN_MAX:
             end = bisect_left(ids, ids[start] + SPAN_MAX, start, end)
-        sizes = list(accumulate(len(value) + _PREFIX_BYTES for value in values[start:end]))
+        sizes = list(accumulate(len(value) + PREFIX_BYTES for value in values[start:end]))
         if sizes[-1] > BYTES_MAX:
             # An entry beyond the limit is a run by itself.
             end = start + max(1, bisect_left(sizes, BYTES_MAX + 1))
@@ -156,22 +157,22 @@ def runs_of_entries(entries: Mapping[int, bytes]) -> Iterator[Run]:
 
 def cut(run: Run) -> Iterator[Run]:
     """Cut a run at record borders so that every piece is within the limits."""
-    ids = run.entry_ids()
-    start = 0
-    while start < run.count:
-        end = min(start + ENTRIES_MAX, run.count)
+    ids, starts = run.ids, run.starts
+    start, count = 0, len(ids)
+    while start < count:
+        end = min(start + ENTRIES_MAX, count)
         if ids[end - 1] - ids[start] >= SPAN_MAX:
             end = bisect_left(ids, ids[start] + SPAN_MAX, start, end)
-        room = run.start(start) + BYTES_MAX
-        if run.start(end) > room:
-            while end > start + 1 and run.start(end) > room:
-                end = start + max(1, (end - start) // 2)
+        if starts[end] - starts[start] > BYTES_MAX:
+            # The last border within the limit; an entry beyond it is a run by itself.
+            border = bisect_right(starts, starts[start] + BYTES_MAX, start, end + 1) - 1
+            end = max(start + 1, border)
         yield run.part(start, end)
         start = end
 
 
 def join(runs: Iterable[Run]) -> Iterator[Run]:
-    """Merge neighbouring runs, given in any order, while the limits allow; cut larger ones.
+    """Merge neighbouring runs while the limits allow; cut larger ones.
 
     Runs that do not follow each other (an overlap, or out of order) are left side by side: each
     becomes a run of its own, in the order given, so that the newest is written last.
@@ -201,28 +202,18 @@ def _concatenate(runs: list[Run]) -> Run:
     """One run of several that ascend and fit together."""
     if len(runs) == 1:
         return runs[0]
-    first, last = runs[0].first, runs[-1].last
-    count = sum(run.count for run in runs)
+    body = b"".join([run.body for run in runs])
     record_bytes = runs[0].record_bytes
-    starts = None
-    if not record_bytes or any(run.record_bytes != record_bytes for run in runs):
-        record_bytes = 0
+    starts: Sequence[int]
+    if record_bytes and all(run.record_bytes == record_bytes for run in runs):
+        starts = range(0, len(body) + 1, record_bytes)
+    else:
         starts = array("I", [0])
-        offset = 0
         for run in runs:
-            starts.extend(offset + run.start(at) for at in range(1, run.count + 1))
-            offset += len(run.body)
-    ids = None
-    if last - first + 1 != count:
-        ids = array("q")
-        for run in runs:
-            ids.extend(run.entry_ids())
-    return Run(
-        first=first,
-        last=last,
-        count=count,
-        body=b"".join([run.body for run in runs]),
-        record_bytes=record_bytes,
-        starts=starts,
-        ids=ids,
-    )
+            starts.extend(shifted(run.starts, starts[-1])[1:])
+    if runs[-1].last - runs[0].first + 1 == sum(run.count for run in runs):
+        return Run(range(runs[0].first, runs[-1].last + 1), starts, body)
+    ids = array("q")
+    for run in runs:
+        ids.extend(run.ids)
+    return Run(ids, starts, body)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from bookie.core.ledger import Ledger
+from bookie.core.ledger import NOT_DIRTY, Ledger
 from bookie.core.runs import Run, join, runs_of_entries
 
 
@@ -34,7 +34,7 @@ class Part:
         if self.runs and run.first <= self.runs[-1].last:
             self._ordered = False
         if self.entries:
-            for entry_id in self.entries.keys() & set(run.entry_ids()):
+            for entry_id in self.entries.keys() & set(run.ids):
                 del self.entries[entry_id]
         self.runs.append(run)
         self._firsts.append(run.first)
@@ -64,7 +64,7 @@ class Part:
         return max(chain(self.entries, (run.last for run in self.runs)))
 
     def entry_ids(self) -> Iterator[int]:
-        return chain(self.entries, *(run.entry_ids() for run in self.runs))
+        return chain(self.entries, *(run.ids for run in self.runs))
 
     def runs_to_write(self) -> Iterator[Run]:
         """Everything as runs within the limits of a log, older copies of an id first."""
@@ -133,7 +133,7 @@ class WriteCache:
             part.ledger.sealed.remove(part)
         for ledger in generation.changed:
             if ledger.dirty == generation.number:
-                ledger.dirty = -1
+                ledger.dirty = NOT_DIRTY
         self._dying.extend(generation.parts)
         generation.parts = []
 

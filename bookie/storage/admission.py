@@ -1,0 +1,233 @@
+"""Taking adds: judged, cached and queued for the journal in one step, by the receive buffer.
+
+From "not fenced" to "readable and in the journal's queue" there is no gap in which anything else
+can run, so a fence and an add never pass each other: the event loop is the lock.
+
+A caller adds everything that one receive buffer brought, run by run, and then commits once: the
+accepted frames go to the journal as slices of the buffer, neighbours as one slice, and one token
+comes back when all of them are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bookie.core.ledger import Ledger
+from bookie.core.runs import Run, packed_ids, shifted
+from bookie.core.write_cache import Part, WriteCache
+from bookie.storage.journal_records import (
+    NO_MASTER_KEY,
+    encode_add_head,
+    encode_ledger_key,
+    encode_untombstone,
+)
+from bookie.storage.journal_writer import Journal
+from bookie.storage.ledgers import Ledgers
+from wire.batch import BATCH_HEAD_BYTES
+from wire.errors import Status
+from wire.scan_v2 import ADD_ENTRY_OFFSET, AddBatch, AddRun
+from wire.types import MASTER_KEY_BYTES, Flag
+
+#: What an entry costs in the write cache beside its bytes: dictionary slot, id and object header.
+ENTRY_OVERHEAD_BYTES: Final = 100
+_V2: Final = 2
+
+
+class Split:
+    """One token for appends to several journals: it comes back with the last of them."""
+
+    __slots__ = ("missing", "token")
+
+    def __init__(self, missing: int, token: object) -> None:
+        self.missing = missing
+        self.token = token
+
+
+class _Log:
+    """What was accepted for one journal since the last commit."""
+
+    __slots__ = ("_data", "_end", "_start", "byte_count", "deferred", "pieces", "record_count")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes | memoryview] = []
+        self.byte_count = 0
+        self.record_count = 0
+        self.deferred = True  # until something that is not comes along
+        self._data = b""
+        self._start = self._end = 0
+
+    def add_slice(self, data: bytes, start: int, end: int, record_count: int) -> None:
+        """Records as they lie in a buffer; a slice behind the last one makes it longer."""
+        if data is not self._data or start != self._end:
+            self._cut()
+            self._data, self._start = data, start
+        self._end = end
+        self.byte_count += end - start
+        self.record_count += record_count
+
+    def add_pieces(self, *pieces: bytes) -> None:
+        """One record."""
+        self._cut()
+        self.pieces += pieces
+        self.byte_count += sum(map(len, pieces))
+        self.record_count += 1
+
+    def finish(self) -> list[bytes | memoryview]:
+        self._cut()
+        return self.pieces
+
+    def _cut(self) -> None:
+        if self._end > self._start:
+            self.pieces.append(memoryview(self._data)[self._start : self._end])
+        self._data = b""
+        self._start = self._end = 0
+
+
+class Admission:
+    """Owned by the event loop, like everything it touches."""
+
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        cache: WriteCache,
+        journals: Sequence[Journal],
+        *,
+        on_state: Callable[[Ledger], None],
+        on_lac: Callable[[Ledger], None],
+    ) -> None:
+        self._ledgers = ledgers
+        self._cache = cache
+        self._journals = journals
+        self._on_state = on_state  # the ledger's state changed: the next checkpoint writes it
+        self._on_lac = on_lac  # the LAC rose, and somebody waits for that
+        self._logs = [_Log() for _ in journals]
+        self.read_only = False
+        self.accepts_priority = True  # while read-only: recovery adds, as long as the reserve lasts
+        self.entries_added = 0
+        self.bytes_added = 0
+
+    def add_run(self, run: AddRun) -> Status:
+        """Take v2 adds of one ledger. Accepted or refused as a whole: they are all alike."""
+        status, ledger = self._judge(run.ledger_id, run.master_key, run.flags)
+        if ledger is None:
+            return status
+        data, bounds = run.data, run.bounds
+        starts = [bound + ADD_ENTRY_OFFSET for bound in bounds]
+        entries = [data[start:end] for start, end in zip(starts, bounds[1:], strict=False)]
+        self._open_part(ledger, run.master_key).entries.update(
+            zip(run.entry_ids, entries, strict=True)
+        )
+        log = self._logs[ledger.journal]
+        if run.version == _V2:
+            log.add_slice(data, bounds[0], bounds[-1], len(entries))
+            log.deferred = False
+        else:  # replay knows one layout only
+            for entry in entries:
+                self._log_entry(log, run.master_key, entry, run.flags)
+        self._account(ledger, bounds[-1] - bounds[0], len(entries), run.entry_ids[-1], run.lac)
+        return Status.OK
+
+    def add_entry(
+        self, ledger_id: int, entry_id: int, lac: int, key: bytes, entry: bytes, flags: int
+    ) -> Status:
+        """Take an add that came by v3: any key length, and perhaps deferred."""
+        status, ledger = self._judge(ledger_id, key, flags)
+        if ledger is None:
+            return status
+        self._open_part(ledger, key).entries[entry_id] = entry
+        self._log_entry(self._logs[ledger.journal], key, entry, flags)
+        self._account(ledger, len(entry), 1, entry_id, lac)
+        return Status.OK
+
+    def add_batch(self, batch: AddBatch) -> Status:
+        """Take a batch frame: one record of the journal, one run of the cache."""
+        request, walk = batch.request, batch.walk
+        flags = (
+            Flag.RECOVERY_ADD * request.recovery
+            | Flag.HIGH_PRIORITY * request.high_priority
+            | Flag.DEFERRED_SYNC * request.deferred_sync
+        )
+        status, ledger = self._judge(request.ledger_id, request.master_key, flags)
+        if ledger is None:
+            return status
+        body_start = batch.start + BATCH_HEAD_BYTES
+        run = Run(
+            packed_ids(walk.entry_ids),
+            shifted(walk.bounds, -body_start),
+            batch.data[body_start : batch.end],
+        )
+        self._open_part(ledger, request.master_key).add_run(run)
+        log = self._logs[ledger.journal]
+        log.add_slice(batch.data, batch.start, batch.end, 1)
+        log.deferred &= request.deferred_sync and not request.recovery
+        self._account(ledger, len(run.body), 1, request.last_entry_id, walk.lac, run.count)
+        return Status.OK
+
+    def commit(self, token: object) -> bool:
+        """Queue everything accepted since the last commit; False if that was nothing.
+
+        `token` comes back when all of it is durable (if all of it is deferred: written).
+        """
+        logs = [(log, journal) for log, journal in zip(self._logs, self._journals, strict=True)
+                if log.record_count]  # fmt: skip
+        if not logs:
+            return False
+        if len(logs) > 1:
+            token = Split(len(logs), token)
+        for log, journal in logs:
+            journal.append(log.finish(), log.byte_count, log.record_count, token, log.deferred)
+        self._logs = [_Log() for _ in self._journals]
+        return True
+
+    def assert_committed(self) -> None:
+        """Whoever brings a token of its own must not carry off somebody else's adds."""
+        assert not any(log.record_count for log in self._logs), "commit adds first"
+
+    def log_state(self, ledger: Ledger, *records: bytes) -> None:
+        """Add records about a ledger's state to what the next commit queues."""
+        log = self._logs[ledger.journal]
+        for record in records:
+            log.add_pieces(record)
+        log.deferred = False
+
+    def claim(self, ledger: Ledger, key: bytes) -> None:
+        """Give a ledger its key if it has none; bring a dropped one back for repair."""
+        if ledger.tombstone is not None:
+            self.log_state(ledger, encode_untombstone(ledger.id))
+            ledger.tombstone = None
+            ledger.limbo = False
+            ledger.master_key = None
+        if ledger.master_key != key:
+            ledger.master_key = key
+            if len(key) != MASTER_KEY_BYTES:
+                self.log_state(ledger, encode_ledger_key(ledger.id, key))
+            self._on_state(ledger)
+
+    def _judge(self, ledger_id: int, key: bytes, flags: int) -> tuple[Status, Ledger | None]:
+        if self.read_only and not (flags & Flag.HIGH_PRIORITY and self.accepts_priority):
+            return Status.READ_ONLY, None
+        ledger = self._ledgers.get(ledger_id)
+        status = ledger.admit_add(key, recovery=bool(flags & Flag.RECOVERY_ADD))
+        return status, ledger if status is Status.OK else None
+
+    def _open_part(self, ledger: Ledger, key: bytes) -> Part:
+        if ledger.master_key != key or ledger.tombstone is not None:
+            self.claim(ledger, key)
+        return ledger.active or self._cache.part(ledger)
+
+    def _log_entry(self, log: _Log, key: bytes, entry: bytes, flags: int) -> None:
+        record_key = key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY
+        log.add_pieces(encode_add_head(record_key, entry_bytes=len(entry), flags=flags), entry)
+        log.deferred &= bool(flags & Flag.DEFERRED_SYNC) and not flags & Flag.RECOVERY_ADD
+
+    def _account(
+        self, ledger: Ledger, size: int, items: int, last: int, lac: int, entries: int | None = None
+    ) -> None:
+        self._cache.grow(size + items * ENTRY_OVERHEAD_BYTES)
+        self.entries_added += items if entries is None else entries
+        self.bytes_added += size
+        if last > ledger.last_entry:
+            ledger.last_entry = last
+        if ledger.raise_lac(lac) and ledger.waiters:
+            self._on_lac(ledger)

@@ -1,0 +1,374 @@
+"""The storage engine's face: add, fence, read, checkpoint, close.
+
+Plain synchronous code for the event loop. Nothing here waits: what must wait is done by workers,
+and comes back as tokens (`on_durable`) or as a second call that finds what was cold before. The
+same code runs on threads and real disks, and inline on memory files under the simulator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bookie.core.ledger import Ledger, Tombstone
+from bookie.core.write_cache import WriteCache
+from bookie.storage.admission import Admission, Split
+from bookie.storage.checkpoints import Checkpoints
+from bookie.storage.indexed_run import IndexedRun
+from bookie.storage.journal_records import (
+    NO_MASTER_KEY,
+    encode_explicit_lac,
+    encode_fence,
+    encode_limbo,
+)
+from bookie.storage.journal_writer import Journal
+from bookie.storage.ledger_directory import LedgerDirectory
+from bookie.storage.ledgers import Ledgers, stored_state
+from bookie.storage.reads import Batch, Cold, Reads
+from runtime.workers import Worker, Workers
+from wire.errors import Status
+from wire.scan_v2 import AddBatch, AddRun
+from wire.types import MASTER_KEY_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Sizes and times. Operators reach them by Apache's keys; docs/configuration.md names them."""
+
+    generation_bytes: int = 12 << 20
+    write_cache_bytes: int = 96 << 20
+    flush_interval_seconds: float = 10.0
+    read_cache_bytes: int = 48 << 20
+    log_bytes: int = 1 << 30
+    ledgers_in_memory: int = 100_000
+    journal_pending_bytes: int = 64 << 20
+    reader_count: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCallbacks:
+    """What the engine tells its owner, always in the event loop."""
+
+    #: Tokens of commits, fences and forces, as soon as they may be answered.
+    on_durable: Callable[[list[object]], None]
+    #: The LAC of a ledger with waiters rose, or the ledger was fenced or dropped.
+    on_news: Callable[[Ledger], None] = lambda ledger: None
+    #: A directory cannot be written (read-only is due), or can again.
+    on_trouble: Callable[[LedgerDirectory, Exception | None], None] = lambda directory, error: None
+    #: A run cannot be read: count it, report it for re-replication.
+    on_damage: Callable[[int, IndexedRun, Exception], None] = lambda directory, run, error: None
+    #: A generation is in every index.
+    on_checkpoint: Callable[[int], None] = lambda number: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatistics:
+    entries_added: int
+    bytes_added: int
+    entries_read: int
+    read_errors: int
+    write_cache_bytes: int
+    generations_waiting: int
+    read_cache_bytes: int
+    read_cache_hits: int
+    read_cache_misses: int
+    ledgers_in_memory: int
+    journal_pending_bytes: int
+
+
+class _Fencing:
+    """A fence on its way to the disk, and who waits for it."""
+
+    __slots__ = ("ledger", "token")
+
+    def __init__(self, ledger: Ledger, token: object) -> None:
+        self.ledger = ledger
+        self.token = token
+
+
+class Engine:
+    def __init__(
+        self,
+        *,
+        journals: Sequence[Callable[[Callable[[list[object]], None]], Journal]],
+        directories: Sequence[LedgerDirectory],
+        ledgers: Ledgers,
+        cache: WriteCache,
+        workers: Workers,
+        options: EngineOptions,
+        callbacks: EngineCallbacks,
+        clock: Callable[[], float],
+    ) -> None:
+        """Made by `open_engine`, which has replayed the journals into `cache`."""
+        self.options = options
+        self.directories = directories
+        self._callbacks = callbacks
+        self._clock = clock
+        self._cache = cache
+        self._ledgers = ledgers
+        self.journals = [make(self._on_durable) for make in journals]
+        self._admission = Admission(
+            ledgers, cache, self.journals, on_state=self._changed, on_lac=callbacks.on_news
+        )
+        self._checkpoints = Checkpoints(
+            cache,
+            self.journals,
+            directories,
+            workers,
+            clock=clock,
+            on_checkpoint=self._on_checkpoint,
+            on_trouble=callbacks.on_trouble,
+        )
+        self.reads = Reads(
+            directories,
+            cache_bytes=options.read_cache_bytes,
+            clock=clock,
+            on_damage=callbacks.on_damage,
+        )
+        self._cold: deque[tuple[Cold, Callable[[], None]]] = deque()
+        self._fetched: deque[tuple[Cold, object, Callable[[], None]]] = deque()
+        self._readers: list[Worker] = [
+            workers.start(f"reader-{number}", self._fetch_step, self._take_fetched)
+            for number in range(options.reader_count)
+        ]
+        self._closing: Callable[[], None] | None = None
+
+    # Adds.
+
+    def add_run(self, run: AddRun) -> Status:
+        """v2 adds of one ledger; queue them with `commit`."""
+        return self._admission.add_run(run)
+
+    def add_entry(
+        self, ledger_id: int, entry_id: int, lac: int, key: bytes, entry: bytes, flags: int
+    ) -> Status:
+        """A v3 add; queue it with `commit`."""
+        return self._admission.add_entry(ledger_id, entry_id, lac, key, entry, flags)
+
+    def add_batch(self, batch: AddBatch) -> Status:
+        """A batch frame; queue it with `commit`."""
+        return self._admission.add_batch(batch)
+
+    def commit(self, token: object) -> bool:
+        """Journal what was added since the last commit; False if there was nothing."""
+        committed = self._admission.commit(token)
+        if self._cache.active.bytes >= self.options.generation_bytes:
+            self._checkpoints.seal()
+        return committed
+
+    @property
+    def is_full(self) -> bool:
+        """Whether connections that add should not be read from for now."""
+        return (
+            self._cache.bytes > self.options.write_cache_bytes * 3 // 4
+            or sum(journal.pending_bytes for journal in self.journals)
+            > self.options.journal_pending_bytes
+        )
+
+    @property
+    def fill(self) -> float:
+        """How full the write cache is; the flush threads pace themselves by it."""
+        return self._cache.bytes / self.options.write_cache_bytes
+
+    def set_read_only(self, read_only: bool, *, accepts_priority: bool) -> None:
+        self._admission.read_only = read_only
+        self._admission.accepts_priority = accepts_priority
+
+    # State.
+
+    def ledger(self, ledger_id: int) -> Ledger:
+        return self._ledgers.get(ledger_id)
+
+    def fence(self, ledger_id: int, key: bytes | None, token: object) -> tuple[Status, bool]:
+        """Refuse ordinary adds from now on. (status, whether to wait for `token`).
+
+        Commit adds first. No answer to whoever asked, not even a negative one, may leave before
+        the fence is durable: a restarted bookie would otherwise accept what recovery has already
+        ruled out.
+        """
+        ledger = self._ledgers.get(ledger_id)
+        self._admission.assert_committed()
+        status = ledger.admit_fence(key)
+        if status is not Status.OK:
+            return status, False
+        assert key is not None
+        journal = self.journals[ledger.journal]
+        if ledger.fenced:
+            if ledger.fence_durable:
+                return status, False
+            journal.force(token)
+            return status, True
+        self._admission.claim(ledger, key)
+        ledger.fenced = True
+        ledger.fence_durable = False
+        self._changed(ledger)
+        self._admission.log_state(ledger, encode_fence(ledger.id, _record_key(key)))
+        self._admission.commit(_Fencing(ledger, token))
+        if ledger.waiters:
+            self._callbacks.on_news(ledger)
+        return status, True
+
+    def write_lac(self, ledger_id: int, key: bytes, body: bytes, token: object) -> Status:
+        """Set the explicit LAC. The last one wins, also downwards; the known LAC only rises."""
+        if self._admission.read_only:
+            return Status.READ_ONLY
+        ledger = self._ledgers.get(ledger_id)
+        self._admission.assert_committed()
+        status = ledger.admit_explicit_lac(key)
+        if status is not Status.OK:
+            return status
+        self._admission.claim(ledger, key)
+        ledger.explicit_lac = body
+        self._changed(ledger)
+        self._admission.log_state(ledger, encode_explicit_lac(ledger.id, _record_key(key), body))
+        self._admission.commit(token)
+        ledger.raise_lac(int.from_bytes(body[8:16], "big", signed=True))
+        if ledger.waiters:
+            self._callbacks.on_news(ledger)
+        return status
+
+    def force(self, ledger_id: int, token: object) -> None:
+        """`token` comes back when everything journaled for the ledger so far is durable."""
+        self.journals[self._ledgers.get(ledger_id).journal].force(token)
+
+    def set_limbo(self, ledger_id: int, on: bool, token: object) -> None:
+        """Data of this ledger may be lost here (or no longer). In limbo it is fenced, too."""
+        ledger = self._ledgers.get(ledger_id)
+        self._admission.assert_committed()
+        ledger.limbo = on
+        if on:
+            ledger.fenced = True
+        self._changed(ledger)
+        self._admission.log_state(ledger, encode_limbo(ledger.id, on=on))
+        self._admission.commit(token)
+
+    def drop(self, ledger_ids: Sequence[int], now_ms: int) -> None:
+        """The ledgers are deleted, or belong elsewhere. Their runs go when this is checkpointed.
+
+        What is in the cache now will still be flushed by the generation that holds it, with a write
+        sequence at or below the tombstone's: dead.
+        """
+        if not ledger_ids:
+            return
+        sequence = self._checkpoints.seal().number
+        for ledger_id in ledger_ids:
+            ledger = self._ledgers.get(ledger_id)
+            if not ledger.exists:
+                continue
+            ledger.tombstone = Tombstone(now_ms, sequence)
+            ledger.explicit_lac = None
+            self.reads.cache.forget(ledger_id)
+            self._changed(ledger)
+            if ledger.waiters:
+                self._callbacks.on_news(ledger)
+        self._checkpoints.seal()
+
+    # Reads.
+
+    def read(self, ledger_id: int, entry_id: int) -> bytes | Status | Cold:
+        return self.reads.read(self._ledgers.get(ledger_id), entry_id)
+
+    def read_batch(
+        self, ledger_id: int, first: int, *, count_max: int, bytes_max: int
+    ) -> Batch | Status | Cold:
+        ledger = self._ledgers.get(ledger_id)
+        return self.reads.read_batch(ledger, first, count_max=count_max, bytes_max=bytes_max)
+
+    def lac(self, ledger_id: int) -> int | Status | Cold:
+        return self.reads.lac(self._ledgers.get(ledger_id))
+
+    def fetch(self, cold: Cold, done: Callable[[], None]) -> None:
+        """Have a reader thread bring a cold piece into memory; then ask again, in `done`."""
+        cold.ledger.loads += 1
+        self._cold.append((cold, done))
+        self._readers[len(self._cold) % len(self._readers)].wake()
+
+    def _fetch_step(self) -> bool:
+        try:
+            cold, done = self._cold.popleft()
+        except IndexError:
+            return False
+        self._fetched.append((cold, self.reads.fetch(cold), done))
+        return True
+
+    def _take_fetched(self) -> None:
+        while self._fetched:
+            cold, found, done = self._fetched.popleft()
+            cold.ledger.loads -= 1
+            self.reads.put(cold, found)  # type: ignore[arg-type]
+            done()
+
+    # Time, and the end of it.
+
+    def tick(self) -> bool:
+        """Flush what is old and free a little of what was dropped; whether more is to free."""
+        active = self._cache.active
+        if active and self._clock() - active.opened_at >= self.options.flush_interval_seconds:
+            self._checkpoints.seal()
+        self._checkpoints.retry()
+        return self._checkpoints.free_some()
+
+    def checkpoint(self) -> None:
+        """Begin a checkpoint of everything added so far."""
+        self._checkpoints.seal()
+
+    def close(self, on_closed: Callable[[], None]) -> None:
+        """Checkpoint everything, then close journals; the owner closes the directories after."""
+        self._closing = on_closed
+        self._checkpoints.seal()
+
+    def statistics(self) -> EngineStatistics:
+        reads, admission = self.reads, self._admission
+        return EngineStatistics(
+            entries_added=admission.entries_added,
+            bytes_added=admission.bytes_added,
+            entries_read=reads.entries_read,
+            read_errors=reads.errors,
+            write_cache_bytes=self._cache.bytes,
+            generations_waiting=len(self._cache.sealed),
+            read_cache_bytes=reads.cache.bytes,
+            read_cache_hits=reads.cache.hits,
+            read_cache_misses=reads.cache.misses,
+            ledgers_in_memory=len(self._ledgers),
+            journal_pending_bytes=sum(journal.pending_bytes for journal in self.journals),
+        )
+
+    def _changed(self, ledger: Ledger) -> None:
+        marks = self._checkpoints.latest_marks
+        ledger.stored = stored_state(ledger, marks[ledger.journal] if marks else None)
+        self._cache.change(ledger)
+
+    def _on_durable(self, tokens: list[object]) -> None:
+        answered: list[object] = []
+        for token in tokens:
+            if isinstance(token, Split):
+                token.missing -= 1
+                if token.missing:
+                    continue
+                token = token.token
+            if isinstance(token, _Fencing):
+                token.ledger.fence_durable = True
+                token = token.token
+            answered.append(token)
+        if answered:
+            self._callbacks.on_durable(answered)
+
+    def _on_checkpoint(self, number: int) -> None:
+        self._callbacks.on_checkpoint(number)
+        if self._closing is not None and self._checkpoints.is_idle:
+            left = len(self.journals)
+
+            def closed() -> None:
+                nonlocal left
+                left -= 1
+                if not left and self._closing is not None:
+                    self._closing()
+
+            for journal in self.journals:
+                journal.close(partial(closed))
+
+
+def _record_key(key: bytes) -> bytes:
+    return key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY

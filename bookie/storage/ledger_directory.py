@@ -1,0 +1,274 @@
+"""One ledger directory: its index, entry logs and mark, and the thread that checkpoints it.
+
+A checkpoint writes the directory's share of a generation in an order that a crash cannot turn
+against us: runs into the log; sync; the log's name; run keys, ledger states and last of all the
+mark into the index; flush of the index; the mark slot. Before the index names a run, the run is
+durable; before the mark moves, everything it disposes of is in the index.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from bookie.core.ledger import Ledger
+from bookie.core.write_cache import Generation, Part
+from bookie.storage.entry_log_format import LOG_BYTES_TARGET, LogHeader, LogKind, log_id_of_name
+from bookie.storage.entry_log_reader import OpenLogs
+from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.index_format import (
+    CLEAN_SHUTDOWN_KEY,
+    MARK_KEY,
+    LogMark,
+    LogState,
+    StoredLog,
+    encode_flag,
+    ledger_key,
+)
+from bookie.storage.index_interface import IndexFailedError, TransientIndexError
+from bookie.storage.indexed_run import IndexedRun
+from bookie.storage.log_table import Counted, LogTable
+from bookie.storage.mark_slots import MarkSlots, SlotMark
+from runtime.files import FileSystem
+
+#: A failing disk (not a full one) gets this many tries, each in a new log.
+FAILURES_MAX: Final = 3
+#: A busy index is asked again this often before it counts as failed.
+_BUSY_TRIES: Final = 200
+_BUSY_SECONDS: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one generation has for one directory."""
+
+    parts: list[Part]
+    changed: list[Ledger]
+    mark: LogMark
+
+    @classmethod
+    def of(cls, generation: Generation, directory: int, mark: LogMark) -> Share:
+        return cls(
+            [part for part in generation.parts if part.ledger.home == directory],
+            [ledger for ledger in generation.changed if ledger.home == directory],
+            mark,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStatistics:
+    checkpoints: int
+    runs: int
+    run_bytes: int
+    failures: int
+
+
+class LedgerDirectory:
+    """`step` and what it calls belong to the flush thread; reading is for everybody."""
+
+    def __init__(
+        self,
+        number: int,
+        path: str,
+        *,
+        files: FileSystem,
+        table: LogTable,
+        store_id: bytes,
+        mark: LogMark,
+        now_ms: Callable[[], int],
+        pace: Callable[[], None],
+        sleep: Callable[[float], None],
+        log_bytes_target: int = LOG_BYTES_TARGET,
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.number = number
+        self.path = path
+        self.table = table
+        self.index = table.index
+        self.logs = OpenLogs(files, path, store_id=store_id)
+        self.mark = mark
+        self.shares: deque[Share] = deque()
+        self.trouble: Exception | None = None
+        self.failed = False  # for good: too many errors of the disk
+        self._files = files
+        self._store_id = store_id
+        self._now_ms = now_ms
+        self._pace = pace  # called after each chunk: naps while the loop should have the processor
+        self._sleep = sleep
+        self._log_bytes_target = log_bytes_target
+        self._make_room = make_room  # gives up the reserve; whether there was any
+        self._slots = MarkSlots(files, path)
+        self._log: EntryLogWriter | None = None
+        self._ended: dict[int, tuple[LogState, int]] = {}  # logs that the index calls open yet
+        self._next_log_id = self._first_free_log_id()
+        self._retrying = True
+        self._failures = self._checkpoints = self._runs = self._run_bytes = 0
+
+    # For everybody.
+
+    def read(self, run: IndexedRun, start: int, end: int) -> bytes:
+        """The records at positions start..end-1 of a run; may wait for the disk."""
+        begin = run.start(start)
+        return self.logs.get(run.log_id).read(run.start(end) - begin, run.body_offset + begin)
+
+    def read_cached(self, run: IndexedRun, start: int, end: int) -> bytes | None:
+        """The same if it can be had without waiting, else None."""
+        begin = run.start(start)
+        log = self.logs.peek(run.log_id) or self.logs.get(run.log_id)
+        return log.read_cached(run.start(end) - begin, run.body_offset + begin)
+
+    def retry(self) -> None:
+        self._retrying = True
+
+    def statistics(self) -> CheckpointStatistics:
+        return CheckpointStatistics(self._checkpoints, self._runs, self._run_bytes, self._failures)
+
+    def new_log_id(self) -> int:
+        """For the garbage thread too: ids only ever grow, and are never used twice."""
+        log_id = self._next_log_id
+        self._next_log_id += 1
+        return log_id
+
+    def open_log(self, kind: LogKind) -> EntryLogWriter:
+        header = LogHeader(self.new_log_id(), kind, self._store_id, self._now_ms())
+        log = EntryLogWriter(self._files, self.path, header)
+        state = LogState.OPEN if kind is LogKind.FLUSH else LogState.COMPACTION
+        self.table.begin(log.log_id, StoredLog(state, log.size, 0, header.created_ms))
+        return log
+
+    def close(self) -> None:
+        """Let go of everything. The caller has taken the last checkpoint, or died trying."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        self._slots.close()
+        self.logs.close()
+        self.index.close()
+
+    # The flush thread.
+
+    def step(self) -> bool:
+        if not self.shares or not self._retrying or self.failed:
+            return False
+        try:
+            self.write(self.shares[0])
+        except (OSError, IndexFailedError) as error:
+            self._stumble(error)
+            return True
+        self.shares.popleft()
+        self.trouble = None
+        self._failures = 0
+        return True
+
+    def write(self, share: Share) -> None:
+        """Take a checkpoint. After an error it can be repeated as a whole, in a new log."""
+        keys = list(self._write_runs(share))
+        if self._log is not None and keys:
+            self._log.sync()
+        # States before keys: a run whose ledger nobody knows could not be found.
+        states: list[Counted] = [
+            (ledger_key(ledger.id), ledger.stored, {}) for ledger in share.changed
+        ]
+        self._busily(lambda: self.table.apply(states + keys))
+        settled = dict(self._ended)
+        if self._log is not None:
+            settled[self._log.log_id] = (LogState.OPEN, self._log.size)
+        mark = [(MARK_KEY, share.mark.encode())]
+        self._busily(lambda: self.table.settle(settled, mark))
+        self.index.flush()
+        self._slots.write(
+            SlotMark(
+                share.mark.checkpoint,
+                *share.mark.journals[0][1:],
+                time_ms=self._now_ms(),
+            )
+        )
+        self._ended.clear()
+        self.mark = share.mark
+        self._checkpoints += 1
+
+    def end_cleanly(self) -> None:
+        """After the last checkpoint: seal the open log and say that nothing is left to replay."""
+        if self._log is not None:
+            self._roll(self._log)
+        flag = [(CLEAN_SHUTDOWN_KEY, encode_flag(True))]
+        self.table.settle(dict(self._ended), flag)
+        self._ended.clear()
+        self.index.flush()
+
+    def _write_runs(self, share: Share) -> Iterator[Counted]:
+        """Append the share's runs, chunk by chunk; their keys, to be applied after the sync."""
+        sequence = share.mark.checkpoint
+        log = self._log
+        for part in share.parts:
+            ledger_id = part.ledger.id
+            for run in part.runs_to_write():
+                if log is None or log.size + len(run.body) > self._log_bytes_target:
+                    if log is not None and log.run_count:
+                        self._roll(log)
+                        log = None
+                    if log is None:
+                        log = self._log = self.open_log(LogKind.FLUSH)
+                key, value = log.append(
+                    [run.body],
+                    ledger_id=ledger_id,
+                    first=run.ids[0],
+                    last=run.ids[-1],
+                    count=len(run.ids),
+                    sequence=sequence,
+                    entry_ids=run.ids,
+                    starts=run.starts,
+                )
+                self._runs += 1
+                self._run_bytes += len(run.body)
+                yield key, value, {log.log_id: len(run.body)}
+                if log.is_chunk_due:
+                    log.write_chunk()
+                    self._pace()
+
+    def _roll(self, log: EntryLogWriter) -> None:
+        """Write the log's footer. The index hears of it behind the log's last key, not before:
+        compaction would take runs whose keys are still to come for dead ones."""
+        log.seal(self.index.ledger_state)
+        self._ended[log.log_id] = (LogState.SEALED, log.size)
+        self._log = None
+
+    def _stumble(self, error: OSError | IndexFailedError) -> None:
+        """Keep the share (the journal has it too) and decide when to try again."""
+        if self._log is not None:
+            # Its tail is in doubt. What the index names in it stays readable; a footer is not
+            # written, so the next start looks at its run headers.
+            log = self.table.get(self._log.log_id)
+            self._ended[self._log.log_id] = (LogState.SEALED, log.size if log else 0)
+            self._log.close()
+            self._log = None
+        if isinstance(error, IndexFailedError):
+            self.index.reopen()
+            self.table.reload()
+        self.trouble = error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            self._retrying = self._make_room()
+            return
+        self._failures += 1
+        self._retrying = False
+        self.failed = self._failures >= FAILURES_MAX
+
+    def _busily(self, change: Callable[[], None]) -> None:
+        """RocksDB may ask for patience while it compacts; waiting inside it would hold the GIL."""
+        for _ in range(_BUSY_TRIES):
+            try:
+                return change()
+            except TransientIndexError:
+                self._sleep(_BUSY_SECONDS)
+        raise IndexFailedError(
+            f"index in {self.path} took no changes for {_BUSY_TRIES * _BUSY_SECONDS:.0f} s; "
+            "check the disk"
+        )
+
+    def _first_free_log_id(self) -> int:
+        names = map(log_id_of_name, self._files.list_directory(self.path))
+        used = [log_id for log_id in names if log_id is not None] + self.table.ids()
+        return max(used, default=0) + 1

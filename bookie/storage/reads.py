@@ -1,0 +1,292 @@
+"""Reading entries: write cache, blocks in memory, index, entry log, in that order.
+
+What is in memory, or in the page cache, is answered at once, in the event loop. What would have
+to wait for the disk comes back as a `Cold`: a reader thread fetches it into the read cache, and
+the same call then succeeds. Whole blocks are read for sequential readers only; a random reader
+gets its one entry.
+
+"No such entry" is a promise, and is said only when the index proved it. An entry that the index
+knows and the log cannot deliver is tried in its older copies, and is an I/O error when all of
+them fail.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from bookie.core.ledger import Ledger
+from bookie.core.read_cache import BLOCK_BYTES_MAX, BlockKey, ReadCache
+from bookie.core.runs import PREFIX_BYTES, Run, packed_ids, run_of, shifted
+from bookie.core.write_cache import Part, find
+from bookie.storage.indexed_run import IndexedRun
+from bookie.storage.ledger_directory import LedgerDirectory
+from wire.errors import CorruptionError, LedgerError, Status
+from wire.types import LAST_ENTRY, NO_ENTRY
+
+#: How many unreadable places are remembered, and for how long they are not tried again.
+_BAD_PLACES_MAX: Final = 1024
+_BAD_SECONDS: Final = 60.0
+_IDS_BYTES: Final = 16
+
+
+class Cold(NamedTuple):
+    """A piece of an entry log that must be fetched before the answer is known."""
+
+    ledger: Ledger
+    run: IndexedRun
+    start: int  # positions of records in the run
+    end: int
+
+
+class Batch(NamedTuple):
+    """Consecutive entries as rows of records."""
+
+    pieces: list[bytes]
+    entry_count: int
+
+
+class Reads:
+    """Owned by the event loop, but for `fetch`, which any thread may run."""
+
+    def __init__(
+        self,
+        directories: Sequence[LedgerDirectory],
+        *,
+        cache_bytes: int,
+        clock: Callable[[], float],
+        on_damage: Callable[[int, IndexedRun, Exception], None],
+    ) -> None:
+        self._directories = directories
+        self._clock = clock
+        self._on_damage = on_damage  # directory, run, what was wrong
+        self._bad: OrderedDict[tuple[int, int], float] = OrderedDict()
+        self.cache = ReadCache(cache_bytes)
+        self.entries_read = 0
+        self.errors = 0
+
+    def read(self, ledger: Ledger, entry_id: int) -> bytes | Status | Cold:
+        """One entry, by id; LAST_ENTRY asks for the one with the highest id."""
+        if entry_id == LAST_ENTRY:
+            entry_id = self.last_entry(ledger)
+            if ledger.limbo:
+                return Status.UNKNOWN_LEDGER_STATE
+        if entry_id < 0 or not ledger.exists:
+            return ledger.absent()
+        entry = find(ledger, entry_id)
+        if entry is None:
+            found = self._block(ledger, entry_id, sequential=entry_id == ledger.last_read + 1)
+            if not isinstance(found, Run):
+                return found
+            entry = found.entry_at(found.position(entry_id))
+        ledger.last_read = entry_id
+        self.entries_read += 1
+        return entry
+
+    def read_batch(
+        self, ledger: Ledger, first: int, *, count_max: int, bytes_max: int
+    ) -> Batch | Status | Cold:
+        """Consecutive entries from `first` on, as many as the limits allow, at least one.
+
+        Ends early at the first entry that is not here or not readable: a shorter batch is always
+        legal, and proves nothing about what it lacks.
+        """
+        if first < 0 or not ledger.exists:
+            return ledger.absent()
+        batch = Batch([], 0)
+        entry_id = first
+        room = bytes_max
+        count_left = count_max if count_max > 0 else 2**31
+        while count_left > 0:
+            found = self._neighbours(ledger, entry_id)
+            if not isinstance(found, Run):
+                if entry_id == first:
+                    return found
+                break
+            position = found.position(entry_id)
+            count = min(found.neighbours(position), count_left)
+            starts = found.starts
+            begin = starts[position]
+            if starts[position + count] - begin > room:
+                count = _fitting(starts, position, count, begin + room)
+                if entry_id == first:
+                    count = max(count, 1)
+            if count == 0:
+                break
+            piece = found.body[begin : starts[position + count]]
+            batch.pieces.append(piece)
+            room -= len(piece)
+            entry_id += count
+            count_left -= count
+        ledger.last_read = entry_id - 1
+        self.entries_read += entry_id - first
+        return batch._replace(entry_count=entry_id - first)
+
+    def last_entry(self, ledger: Ledger) -> int:
+        """The highest entry id here, NO_ENTRY if there is none."""
+        if not ledger.loaded:
+            stored = self._directories[ledger.home].index.last_entry_id(ledger.id)
+            return max(stored, ledger.last_entry)
+        return ledger.last_entry
+
+    def lac(self, ledger: Ledger) -> int | Status | Cold:
+        """The highest LAC known here. After a restart it is found in the last stored entry."""
+        if ledger.loaded:
+            return ledger.lac
+        index = self._directories[ledger.home].index
+        stored = index.last_entry_id(ledger.id)
+        if stored != NO_ENTRY:
+            found = self._block(ledger, stored, sequential=False)
+            if not isinstance(found, Run):
+                return found
+            entry = found.entry_at(found.position(stored))
+            ledger.raise_lac(int.from_bytes(entry[16:24], "big", signed=True))
+        if ledger.explicit_lac is not None:
+            ledger.raise_lac(int.from_bytes(ledger.explicit_lac[8:16], "big", signed=True))
+        ledger.last_entry = max(ledger.last_entry, stored)
+        ledger.loaded = True
+        return ledger.lac
+
+    def fetch(self, cold: Cold) -> Run | Exception:
+        """Read a cold piece; for a reader thread."""
+        directory = self._directories[cold.ledger.home]
+        try:
+            data = directory.read(cold.run, cold.start, cold.end)
+            return self._checked(cold, data)
+        except (OSError, CorruptionError) as error:
+            return error
+
+    def put(self, cold: Cold, found: Run | Exception) -> None:
+        """Take what `fetch` brought."""
+        key = _key(cold)
+        if isinstance(found, Run):
+            self.cache.put(key, found)
+            self.cache.remember(cold.ledger.id, found)
+        else:  # also if the file is gone: moved runs are looked up anew, and found elsewhere
+            self._blame(cold.ledger, cold.run, found)
+
+    def _neighbours(self, ledger: Ledger, entry_id: int) -> Run | Status | Cold:
+        """A run that holds the entry and, if it can, entries behind it."""
+        for part in _parts(ledger):
+            if entry_id in part.entries:
+                ids = [entry_id]
+                entries = [part.entries[entry_id]]
+                size = len(entries[0])
+                following = entry_id + 1
+                while size < BLOCK_BYTES_MAX and following in part.entries:
+                    entries.append(part.entries[following])
+                    ids.append(following)
+                    size += len(entries[-1])
+                    following += 1
+                return run_of(ids, entries)
+            run = part.find_run(entry_id) if part.runs else None
+            if run is not None:
+                return run
+        return self._block(ledger, entry_id, sequential=True)
+
+    def _block(
+        self, ledger: Ledger, entry_id: int, *, sequential: bool, again: bool = False
+    ) -> Run | Status | Cold:
+        """The block of an entry log that holds the entry."""
+        block = self.cache.latest(ledger.id, entry_id)
+        if block is not None:
+            return block
+        directory = self._directories[ledger.home]
+        try:
+            runs = directory.index.find_runs(ledger.id, entry_id)
+        except LedgerError:
+            self.errors += 1
+            return Status.IO_ERROR
+        if not runs:
+            return ledger.absent()
+        for run in runs:
+            if run.is_damaged or self._is_bad(ledger, run):
+                continue
+            cold = _piece(ledger, run, entry_id, sequential=sequential)
+            block = self.cache.get(_key(cold))
+            if block is None:
+                try:
+                    data = directory.read_cached(run, cold.start, cold.end)
+                    if data is None:
+                        return cold
+                    block = self._checked(cold, data)
+                except FileNotFoundError as error:
+                    if not again:  # compaction moved it between the look-up and the read
+                        return self._block(ledger, entry_id, sequential=sequential, again=True)
+                    self._blame(ledger, run, error)
+                    continue
+                except (OSError, CorruptionError) as error:
+                    self._blame(ledger, run, error)
+                    continue
+                if sequential:
+                    self.cache.put(_key(cold), block)
+            self.cache.remember(ledger.id, block)
+            return block
+        self.errors += 1
+        return Status.IO_ERROR
+
+    def _checked(self, cold: Cold, data: bytes) -> Run:
+        """The records as a run, if the first and the last of them are what the index says."""
+        run = cold.run
+        starts = shifted(run.starts()[cold.start : cold.end + 1], -run.start(cold.start))
+        ids = packed_ids(run.entry_ids()[cold.start : cold.end])
+        if len(data) != starts[-1]:
+            raise CorruptionError(f"{run} is cut short")
+        for position in (0, len(ids) - 1):
+            begin, end = starts[position], starts[position + 1]
+            length = int.from_bytes(data[begin : begin + PREFIX_BYTES], "big")
+            found = data[begin + PREFIX_BYTES : begin + PREFIX_BYTES + _IDS_BYTES]
+            wanted = cold.ledger.id.to_bytes(8, "big") + ids[position].to_bytes(8, "big")
+            if length != end - begin - PREFIX_BYTES or found != wanted:
+                raise CorruptionError(
+                    f"entry log {run.log_id:08x}: entry {cold.ledger.id}/{ids[position]} is not "
+                    f"where the index has it, at offset {run.body_offset + run.start(cold.start)}"
+                )
+        return Run(ids, starts, data)
+
+    def _is_bad(self, ledger: Ledger, run: IndexedRun) -> bool:
+        until = self._bad.get((ledger.home, run.location))
+        return until is not None and self._clock() < until
+
+    def _blame(self, ledger: Ledger, run: IndexedRun, error: Exception) -> None:
+        self.errors += 1
+        self._bad[ledger.home, run.location] = self._clock() + _BAD_SECONDS
+        if len(self._bad) > _BAD_PLACES_MAX:
+            self._bad.popitem(last=False)
+        self._on_damage(ledger.home, run, error)
+
+
+def _parts(ledger: Ledger) -> Iterator[Part]:
+    if ledger.active is not None:
+        yield ledger.active
+    yield from reversed(ledger.sealed)
+
+
+def _piece(ledger: Ledger, run: IndexedRun, entry_id: int, *, sequential: bool) -> Cold:
+    """The block of a run that holds the entry, or just the entry."""
+    position = run.position(entry_id)
+    if not sequential:
+        return Cold(ledger, run, position, position + 1)
+    if run.body_bytes <= BLOCK_BYTES_MAX:
+        return Cold(ledger, run, 0, run.entry_count)
+    # Blocks are cut at fixed record positions, so that every reader cuts the same ones.
+    step = max(1, run.entry_count * BLOCK_BYTES_MAX // run.body_bytes)
+    start = position - position % step
+    return Cold(ledger, run, start, min(start + step, run.entry_count))
+
+
+def _key(cold: Cold) -> BlockKey:
+    return cold.ledger.home, cold.run.location, cold.start << 16 | cold.end
+
+
+def _fitting(starts: Sequence[int], position: int, count: int, limit: int) -> int:
+    """How many records from `position` on end at or before `limit`."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if starts[position + middle] <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,295 @@
+"""Opening a store: check whose it is, open the indexes, mend the logs, replay, begin.
+
+The order is the safety: nothing is served before everything acknowledged is back in memory, and
+nothing is written to a directory before it is known to be ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from bookie.core.write_cache import WriteCache
+from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.index_format import (
+    CLEAN_SHUTDOWN_KEY,
+    NEEDS_INTEGRITY_CHECK_KEY,
+    LogMark,
+    decode_flag,
+    encode_flag,
+)
+from bookie.storage.index_interface import DamagedIndexError, Index, OpenIndex
+from bookie.storage.journal_format import JournalError
+from bookie.storage.journal_options import JournalCallbacks, JournalOptions
+from bookie.storage.journal_reader import ReplayEnd
+from bookie.storage.journal_writer import Journal
+from bookie.storage.ledger_directory import LedgerDirectory
+from bookie.storage.ledgers import Ledgers
+from bookie.storage.limbo import put_all_in_limbo
+from bookie.storage.log_repair import mend_logs
+from bookie.storage.log_table import LogTable
+from bookie.storage.mark_slots import MarkSlots, check_against_index
+from bookie.storage.replay import Replay, ReplayStatistics, nowhere
+from bookie.storage.store_files import StoreError, StoreFiles
+from runtime.files import FileSystem
+from runtime.workers import Workers
+
+INDEX_NAME = "index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """What a store needs beside its directories."""
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    journal: JournalOptions = field(default_factory=JournalOptions)
+    allow_expansion: bool = False
+    #: The operator's word that lost journal blocks are accepted: every ledger goes into limbo.
+    accept_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    """The world outside the engine: everything that the simulator replaces."""
+
+    files: FileSystem
+    open_index: OpenIndex
+    workers: Workers
+    clock: Callable[[], float] = time.monotonic
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    sleep: Callable[[float], None] = time.sleep
+    new_store_id: Callable[[], bytes] = lambda: os.urandom(16)
+
+
+class Store:
+    """An open store. The engine serves; `close` and `finish_close` end it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        files: StoreFiles,
+        *,
+        replayed: ReplayStatistics,
+        needs_integrity_check: bool,
+    ) -> None:
+        self.engine = engine
+        self.store_files = files
+        self.replayed = replayed
+        self.needs_integrity_check = needs_integrity_check
+
+    def finish_close(self) -> None:
+        """After `Engine.close` has called back and the workers have stopped: say it was clean."""
+        for directory in self.engine.directories:
+            directory.end_cleanly()
+            directory.close()
+        self.store_files.close()
+
+    def abandon(self) -> None:
+        """Let go of everything as it is, as a crash would; for a bookie that must stop now."""
+        for directory in self.engine.directories:
+            directory.close()
+        self.store_files.close()
+
+
+def open_store(
+    journal_directories: Sequence[str],
+    ledger_directories: Sequence[str],
+    shell: Shell,
+    options: StoreOptions,
+    callbacks: EngineCallbacks,
+    *,
+    on_journal_failure: Callable[[JournalError], None],
+    on_journal_shortage: Callable[[Exception | None], None] = lambda error: None,
+    on_progress: Callable[[int, str], None] = lambda blocks, path: None,
+) -> Store:
+    """Open or create a store and replay its journals. Raises a LedgerError that says what to do."""
+    store = StoreFiles(
+        shell.files,
+        journal_directories,
+        ledger_directories,
+        new_store_id=shell.new_store_id,
+        allow_expansion=options.allow_expansion,
+    )
+    opened: list[Index] = []
+    try:
+        return _open(
+            store, shell, options, callbacks, opened,
+            on_journal_failure, on_journal_shortage, on_progress,
+        )  # fmt: skip
+    except BaseException:
+        for index in opened:
+            index.close()
+        store.close()
+        raise
+
+
+def _open(
+    store: StoreFiles,
+    shell: Shell,
+    options: StoreOptions,
+    callbacks: EngineCallbacks,
+    opened: list[Index],
+    on_journal_failure: Callable[[JournalError], None],
+    on_journal_shortage: Callable[[Exception | None], None],
+    on_progress: Callable[[int, str], None],
+) -> Store:
+    journal_count = len(store.journal_paths)
+    store.prepare()
+    opened.extend(_open_index(shell, store, path) for path in store.ledger_paths)
+    was_clean = all(decode_flag(index.get(CLEAN_SHUTDOWN_KEY)) for index in opened)
+    if store.added_journals and not store.is_new and not was_clean:
+        raise StoreError(
+            f"journal directory {store.added_journals[0]} is empty and the bookie was not stopped "
+            "cleanly: acknowledged entries may be lost; restore it, or give the bookie up"
+        )
+    marks = _marks(store, shell, opened, journal_count, was_clean, options.accept_loss)
+    store.stamp()
+    for index in opened:
+        index.apply([(CLEAN_SHUTDOWN_KEY, encode_flag(False))])
+        index.flush()
+
+    fill: list[Callable[[], float]] = []
+    directories = [
+        LedgerDirectory(
+            number,
+            path,
+            files=shell.files,
+            table=LogTable(index),
+            store_id=store.store_id,
+            mark=mark,
+            now_ms=shell.now_ms,
+            pace=partial(_pace, fill, shell.sleep),
+            sleep=shell.sleep,
+            log_bytes_target=options.engine.log_bytes,
+        )
+        for number, (path, index, mark) in enumerate(
+            zip(store.ledger_paths, opened, marks, strict=True)
+        )
+    ]
+    for directory in directories:
+        mend_logs(shell.files, directory, was_clean=was_clean)
+
+    now = shell.clock()
+    ledgers = Ledgers(
+        opened, journal_count=journal_count, count_max=options.engine.ledgers_in_memory
+    )
+    first = max(mark.checkpoint for mark in marks) + 1
+    cache = WriteCache(first_generation=first, now=now)
+    replay = Replay(
+        shell.files,
+        store.journal_paths,
+        directories,
+        store_id=store.store_id,
+        ledgers=ledgers,
+        cache=cache,
+        generation_bytes=options.engine.generation_bytes,
+        clock=shell.clock,
+        on_progress=on_progress,
+    )
+    ends = replay.run(accept_damage=options.accept_loss)
+    if any(end.evidence for end in ends):
+        put_all_in_limbo(directories, ledgers, cache)
+    journals = [
+        partial(
+            _journal,
+            shell,
+            options.journal,
+            path,
+            store.store_id,
+            end,
+            on_journal_failure,
+            on_journal_shortage,
+        )
+        for path, end in zip(store.journal_paths, ends, strict=True)
+    ]
+    engine = Engine(
+        journals=journals,
+        directories=directories,
+        ledgers=ledgers,
+        cache=cache,
+        workers=shell.workers,
+        options=options.engine,
+        callbacks=callbacks,
+        clock=shell.clock,
+    )
+    fill.append(lambda: engine.fill)
+    engine.checkpoint()
+    needs_check = any(decode_flag(index.get(NEEDS_INTEGRITY_CHECK_KEY)) for index in opened)
+    return Store(engine, store, replayed=replay.statistics, needs_integrity_check=needs_check)
+
+
+def _open_index(shell: Shell, store: StoreFiles, path: str) -> Index:
+    index_path = os.path.join(path, INDEX_NAME)
+    if path in store.added:
+        with contextlib.suppress(DamagedIndexError):  # a first start that died has made it
+            return shell.open_index(index_path, store_id=store.store_id, create=True)
+    return shell.open_index(index_path, store_id=store.store_id)
+
+
+def _marks(
+    store: StoreFiles,
+    shell: Shell,
+    indexes: Sequence[Index],
+    journal_count: int,
+    was_clean: bool,
+    accept_loss: bool,
+) -> list[LogMark]:
+    """Each directory's mark, checked against its slots; a new directory has what all have."""
+    stored = [index.mark() for index in indexes]
+    for path, mark in zip(store.ledger_paths, stored, strict=True):
+        slots = MarkSlots(shell.files, path)
+        try:
+            if not accept_loss:
+                check_against_index(slots.read(), mark, slots.path)
+        finally:
+            slots.close()
+    known = [mark for mark in stored if mark is not None]
+    for mark in known:
+        if len(mark.journals) != journal_count and not was_clean:
+            raise StoreError(
+                f"the bookie had {len(mark.journals)} journal directories, {journal_count} are "
+                "configured: put the old list back, stop the bookie cleanly, then change it"
+            )
+    count = journal_count
+    nothing = LogMark(0, tuple(nowhere(number) for number in range(count)))
+    oldest = min(known, default=nothing)
+    marks = [mark or LogMark(0, oldest.journals) for mark in stored]
+    # Journals that joined after a clean stop have nothing to replay; those that left, neither.
+    return [
+        LogMark(mark.checkpoint, (mark.journals + nothing.journals[len(mark.journals) :])[:count])
+        for mark in marks
+    ]
+
+
+def _journal(
+    shell: Shell,
+    options: JournalOptions,
+    path: str,
+    store_id: bytes,
+    end: ReplayEnd,
+    on_failure: Callable[[JournalError], None],
+    on_shortage: Callable[[Exception | None], None],
+    on_durable: Callable[[list[object]], None],
+) -> Journal:
+    return Journal(
+        shell.files,
+        path,
+        store_id,
+        shell.workers,
+        JournalCallbacks(on_durable=on_durable, on_failure=on_failure, on_shortage=on_shortage),
+        end=end,
+        options=options,
+        clock=shell.clock,
+        now_ms=shell.now_ms,
+        sleep=shell.sleep,
+    )
+
+
+def _pace(fill: list[Callable[[], float]], sleep: Callable[[float], None]) -> None:
+    """A nap after each chunk while there is room: flushing must not starve the event loop."""
+    if fill and fill[0]() < 0.5:
+        sleep(0.001)
