@@ -173,7 +173,8 @@ class RocksIndex(IndexLookup):
             raise self._failure(error) from error
 
     def _run_cursor(self) -> Cursor:
-        return self._readable().iter(self._run_reads)
+        db = self._db or self._readable()
+        return db.iter(self._run_reads)
 
     def _cursor(self) -> Cursor:
         return self._readable().iter(self._all_reads)
@@ -295,6 +296,10 @@ def _database_options(options: IndexOptions) -> Options:
     database.set_write_buffer_size(options.write_buffer_bytes)
     database.set_max_write_buffer_number(options.write_buffers)
     database.set_max_background_jobs(options.background_jobs)
+    # RocksDB's default lets the first level grow to 256 MiB, all of it rewritten every few
+    # flushes, since each flush touches keys all over. The same size as level zero is enough.
+    database.set_max_bytes_for_level_base(4 * options.write_buffer_bytes)
+    database.set_target_file_size_base(options.write_buffer_bytes)
     database.add_compact_on_deletion_collector_factory(_DELETION_WINDOW, _DELETION_WINDOW // 2, 0.5)
     database.set_skip_stats_update_on_db_open(True)
     database.set_stats_dump_period_sec(0)

@@ -62,7 +62,7 @@ class IndexLookup(ABC):
 
     @abstractmethod
     def _run_cursor(self) -> Cursor:
-        """A cursor that need not leave the ledger it was first sent to."""
+        """A cursor that ends where the keys of the ledger end that it was sent to."""
 
     @abstractmethod
     def _cursor(self) -> Cursor:
@@ -116,21 +116,17 @@ class IndexLookup(ABC):
         its first key instead of its ninth. Who cannot read the run found asks `find_runs`.
         """
         damaged = None
-        # A run spans fewer than RUN_SPAN ids: one that ends behind this key begins behind the
-        # entry. The key is still the ledger's own, so it also ends the walk at the next ledger.
-        end = run_key(ledger_id, entry_id + RUN_SPAN, 0)
         try:
             cursor = self._run_cursor()
             cursor.seek(run_key(ledger_id, entry_id, 0))
             while cursor.valid():
-                key = cursor.key()
-                if key >= end:
-                    return damaged
-                run = IndexedRun(key, cursor.value())
+                run = IndexedRun(cursor.key(), cursor.value())
                 if run.position(entry_id) >= 0:
                     if not run.is_damaged:
                         return run
                     damaged = run
+                elif run.last >= entry_id + RUN_SPAN:  # it begins behind the entry, as do others
+                    return damaged
                 cursor.next()
             cursor.status()
         except LedgerError:
@@ -142,6 +138,7 @@ class IndexLookup(ABC):
     def find_runs(self, ledger_id: int, entry_id: int) -> list[IndexedRun]:
         found = []
         end = run_key(ledger_id, entry_id + RUN_SPAN, 0)
+        # A run spans fewer than RUN_SPAN ids: one that ends at `end` begins behind the entry.
         for key, value in self._walk(run_key(ledger_id, entry_id, 0), end, within_ledger=True):
             run = IndexedRun(key, value)
             if run.position(entry_id) >= 0:
@@ -166,11 +163,12 @@ class IndexLookup(ABC):
             if not cursor.valid():
                 cursor.status()
                 return NO_ENTRY
-            key = cursor.key()
+            _, last, _ = decode_run_key(cursor.key())
+        except LedgerError:
+            raise
         except Exception as error:
             raise self._failure(error) from error
-        found_ledger, last, _ = decode_run_key(key) if key[:1] == RUN_PREFIX else (-1, NO_ENTRY, 0)
-        return last if found_ledger == ledger_id else NO_ENTRY
+        return last
 
     def _pages(self, prefix: bytes, *, values: bool = True) -> Iterator[list[tuple[bytes, bytes]]]:
         """Everything under a one-byte prefix, a page at a time."""

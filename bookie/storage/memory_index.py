@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 
+from bookie.storage.index_format import run_prefix
 from bookie.storage.index_interface import (
     PIECE_CHANGES_MAX,
     Change,
@@ -154,11 +155,12 @@ class MemoryIndex(IndexLookup):
         return IndexStatistics(keys=len(self._keys), disk_bytes=size, memory_bytes=size)
 
     def _run_cursor(self) -> Cursor:
-        return self._cursor()
+        self._check_alive()
+        return _MemoryCursor(self._keys, self._values, prefix_bytes=len(run_prefix(0)))
 
     def _cursor(self) -> Cursor:
         self._check_alive()
-        return _MemoryCursor(self._keys, self._values)
+        return _MemoryCursor(self._keys, self._values, prefix_bytes=0)
 
     def _failure(self, error: Exception) -> LedgerError:
         if isinstance(error, LedgerError):
@@ -186,26 +188,34 @@ class MemoryIndex(IndexLookup):
 
 
 class _MemoryCursor:
-    """Over the keys as they are, not as they were: no caller keeps one across a change."""
+    """Over the keys as they are, not as they were: no caller keeps one across a change.
 
-    __slots__ = ("_keys", "_position", "_values")
+    It ends where keys no longer begin with what the key sought began with, for `prefix_bytes`.
+    """
 
-    def __init__(self, keys: list[bytes], values: dict[bytes, bytes]) -> None:
+    __slots__ = ("_keys", "_position", "_prefix", "_prefix_bytes", "_values")
+
+    def __init__(self, keys: list[bytes], values: dict[bytes, bytes], *, prefix_bytes: int) -> None:
         self._keys = keys
         self._values = values
+        self._prefix_bytes = prefix_bytes
+        self._prefix = b""
         self._position = len(keys)
 
     def seek(self, key: bytes, /) -> None:
+        self._prefix = key[: self._prefix_bytes]
         self._position = bisect_left(self._keys, key)
 
     def seek_for_prev(self, key: bytes, /) -> None:
+        self._prefix = key[: self._prefix_bytes]
         self._position = bisect_right(self._keys, key) - 1
 
     def next(self) -> None:
         self._position += 1
 
     def valid(self) -> bool:
-        return 0 <= self._position < len(self._keys)
+        position = self._position
+        return 0 <= position < len(self._keys) and self._keys[position].startswith(self._prefix)
 
     def status(self) -> None:
         return None
