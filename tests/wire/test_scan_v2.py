@@ -419,6 +419,28 @@ def test_scan_of_a_stream_in_pieces_equals_that_of_the_whole(size: int) -> None:
     assert frames.held_bytes == 0
 
 
+@pytest.mark.parametrize("size", [1, 7, 27, 28, 29, 61, 300, 1000])
+def test_scan_of_answers_in_pieces_equals_that_of_the_whole(size: int) -> None:
+    """Runs of every kind are cut inside their last frame, which must wait for its rest."""
+    entries = [v2.entry(7, i, bytes(i)) for i in range(60)]
+    stream = b"".join(
+        [
+            build_v2.read_answers(7, range(60), entries),
+            build_v2.add_answers(Status.OK, 7, range(150)),
+            build_v2.batch_read_answer(
+                [join_records(entries)], request_id=1, ledger_id=7, first_entry_id=0
+            ),
+            *v2.frames("response"),
+        ]
+    )
+    frames, found = FrameBuffer(), []
+    for position in range(0, len(stream), size):
+        frames.feed(stream[position : position + size])
+        found += as_responses(scan_responses(frames))
+    assert found == as_responses(scan_responses(buffer(stream)))
+    assert frames.held_bytes == 0
+
+
 @pytest.mark.parametrize("position", [0, 1, 12])
 def test_frame_over_the_limit_is_an_error_even_if_it_is_whole(position: int) -> None:
     """The limit is tested in the middle of runs too, guessed and walked."""
