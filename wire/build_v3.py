@@ -27,6 +27,10 @@ HIGH_PRIORITY: Final = 100
 _LENGTH: Final = struct.Struct(">I")
 _PRIORITY: Final = b"\x20" + encode_varint(HIGH_PRIORITY)
 _VARINT_BYTES_MAX: Final = 10
+_READ_ANSWER_HEADS: Final = [
+    bytes((0x0A, 5 + txn_bytes, 0x08, 3, 0x10, 1, 0x18))
+    for txn_bytes in range(_VARINT_BYTES_MAX + 1)
+]
 
 
 def add_answers(adds: Iterable[AddToAnswer], status: Status = Status.OK) -> bytes:
@@ -80,19 +84,28 @@ def read_answer(
     """The answer to a read that found its entry, in three pieces; the middle one is the entry."""
     tail = b"" if max_lac is None else b"\x28" + encode_varint(max_lac)
     txn = encode_varint(transaction_id)
-    fields = b"\x08\x00\x10%b\x18%b\x22%b" % (
-        encode_varint(ledger_id),
-        encode_varint(entry_id),
-        encode_varint(len(body)),
+    ledger = encode_varint(ledger_id)
+    entry = encode_varint(entry_id)
+    body_bytes = len(body)
+    body_size = encode_varint(body_bytes)
+    message_bytes = 5 + len(ledger) + len(entry) + len(body_size) + body_bytes + len(tail)
+    size = encode_varint(message_bytes)
+    head = b"".join(
+        (
+            _LENGTH.pack(11 + len(txn) + len(size) + message_bytes),
+            _READ_ANSWER_HEADS[len(txn)],
+            txn,
+            b"\x10\x00\xa2\x06",
+            size,
+            b"\x08\x00\x10",
+            ledger,
+            b"\x18",
+            entry,
+            b"\x22",
+            body_size,
+        )
     )
-    followed = len(body) + len(tail)
-    head = b"\x0a%c\x08\x03\x10\x01\x18%b\x10\x00\xa2\x06%b%b" % (
-        5 + len(txn),
-        txn,
-        encode_varint(len(fields) + followed),
-        fields,
-    )
-    return _LENGTH.pack(len(head) + followed) + head, body, tail
+    return head, body, tail
 
 
 def add_requests(
