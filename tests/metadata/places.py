@@ -6,11 +6,12 @@ A test that asks for `place` runs on both. Each run has a root of its own.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+import trio
 
 from metadata.memory import MemoryMetadata
 from metadata.store import MetadataStore, NoNodeError
@@ -71,3 +72,12 @@ def planted(metadata: MemoryMetadata, paths: Iterable[str], data: bytes = b"") -
             if metadata.tree.find(so_far) is None:
                 metadata.tree.create(so_far, data if so_far == path else b"")
     metadata.publish()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another task brings about."""
+    for _ in range(20_000):
+        if condition():
+            return
+        await trio.sleep(0.01)
+    raise AssertionError("what was waited for did not happen")
