@@ -150,7 +150,7 @@ def iterate_records(
     release or a defect wrote what we cannot read, and skipping it would drop acknowledged state.
     """
     unpack = _HEAD.unpack_from
-    shortest = _BODY_BYTES_MIN.get
+    add_length_min = _BODY_BYTES_MIN[ADD] + 4
     size = len(payload)
     end = 0
     while end < size:
@@ -159,7 +159,11 @@ def iterate_records(
             raise _damage(f"{size - end} stray bytes follow the last record", end, position, path)
         length, word = unpack(payload, end)
         stop = end + 4 + length
-        body_min = shortest(word >> 16)
+        if word >> 16 == ADD and stop <= size and length >= add_length_min:
+            yield word, start, stop
+            end = stop
+            continue
+        body_min = _BODY_BYTES_MIN.get(word >> 16)
         if body_min is None or (word >= 0x7B000000 and word & 0xFFFF):
             raise _damage(f"type word {word:#010x} is not known", end, position, path)
         if stop > size or stop - start < body_min:

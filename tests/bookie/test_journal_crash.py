@@ -158,16 +158,16 @@ def test_crash_after_every_single_operation(options: JournalOptions, power_loss:
     assert operations > 60
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(100))
 def test_random_lives_and_crashes(seed: int) -> None:
     rng = random.Random(seed)
     story = Story(seed, TINY_UNSYNCED if seed % 5 == 0 else TINY)
     for _ in range(6):
-        story.live(rng.randrange(30), rng.choice((None, rng.randrange(150))))
+        story.live(rng.randrange(30), rng.choice((None, rng.randrange(100))))
         story.crash(power_loss=rng.random() < 0.6)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_flipped_bit_before_a_later_block_is_always_damage(seed: int) -> None:
     """Blocks that a later one vouches for, hit anywhere in what their checksum covers."""
     story = Story(seed, TINY)

@@ -225,6 +225,20 @@ def test_old_blocks_behind_a_torn_tail_never_come_back() -> None:
     assert numbers(read_back(world.files)[0]) == [0, 1, 20]
 
 
+def test_file_with_remains_of_a_lost_block_is_not_used_again_under_its_id() -> None:
+    """Else a block left behind the lost one would follow the new one, valid in every respect."""
+    world = world_with(15)
+    for number in (15, 16):  # the first two blocks of file 2, never synced
+        world.add(number, deferred=True)
+        world.run()
+    world.files.flip(path_of(2), FIRST_OFFSET + 60)
+    world = World(world.files)
+    assert world.end.kind is EndKind.TORN_TAIL
+    world.add(20)
+    world.run()
+    assert numbers(read_back(world.files)[0]) == [*range(15), 20]
+
+
 def test_length_that_nothing_vouches_for_is_not_believed() -> None:
     """A torn header may claim any length; it is summed up in pieces, and not kept."""
     world = World(options=JournalOptions(file_bytes=32 * 1024 * 1024))
