@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata.codec import decode_ledger_metadata, encode_ledger_metadata
@@ -24,6 +24,9 @@ from metadata.paths import LayoutType, LedgerPaths
 from metadata.text_format import DEPTH_MAX, TextFormatError, format_text, parse_text
 from wire.bookkeeper_pb2 import LedgerMetadataFormat, UnderreplicatedLedgerFormat
 from wire.types import ID_MAX, BookieId, DigestType, LedgerId
+
+#: The same examples on every run, and no clock: the machine may be busy.
+steady = settings(deadline=None, derandomize=True)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 LEDGERS: list[dict[str, Any]] = json.loads((VECTORS / "metadata-ledgers.json").read_text())
@@ -360,6 +363,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
     )
 
 
+@steady
 @given(ledgers())
 def test_every_ledger_survives_its_format(metadata: LedgerMetadata) -> None:
     data = encode_ledger_metadata(metadata)
@@ -377,6 +381,7 @@ def try_decode(data: bytes) -> LedgerMetadata | None:
     return None
 
 
+@steady
 @given(ledgers(), st.data())
 def test_damaged_record_is_read_or_refused_and_never_anything_else(
     metadata: LedgerMetadata, data: st.DataObject
@@ -388,6 +393,7 @@ def test_damaged_record_is_read_or_refused_and_never_anything_else(
     try_decode(bytes(encoded))
 
 
+@steady
 @given(st.integers(1, 3), st.binary(max_size=200))
 def test_random_body_is_read_or_refused_and_never_anything_else(version: int, body: bytes) -> None:
     try_decode(record(version, body))
@@ -503,6 +509,7 @@ def test_text_nests_only_so_deep() -> None:
         parse_text(b"a {" * 100_000, UnderreplicatedLedgerFormat())
 
 
+@steady
 @given(st.lists(st.text(max_size=20), max_size=3), st.none() | st.integers(-(2**63), ID_MAX))
 def test_text_round_trips(replicas: list[str], ctime: int | None) -> None:
     message = UnderreplicatedLedgerFormat(replica=replicas, ctime=ctime)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata.model import InvalidMetadataError
@@ -29,6 +29,9 @@ from metadata.records import (
     encode_vote,
 )
 from wire.types import BookieId
+
+#: The same examples on every run, and no clock: the machine may be busy.
+steady = settings(deadline=None, derandomize=True)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 NODES: list[dict[str, Any]] = json.loads((VECTORS / "underreplication.json").read_text())["nodes"]
@@ -116,6 +119,7 @@ def test_mark_is_read_whatever_its_replicas_are_called() -> None:
     assert decode_mark(b"") == UnderreplicationMark((), None)
 
 
+@steady
 @given(
     st.lists(st.sampled_from([A, B, C]), max_size=4),
     st.lists(st.sampled_from([A, B, C]), max_size=4),
@@ -186,6 +190,7 @@ def test_delay_that_java_cannot_parse_is_not_written() -> None:
     assert decode_delay(encode_delay(2**31 - 1)) == 2**31 - 1
 
 
+@steady
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for decode in (decode_mark, decode_lock, decode_vote, decode_check_time, decode_delay):
