@@ -30,7 +30,7 @@ class Ledger:
     __slots__ = (
         "active", "dirty", "explicit_lac", "fence_durable", "fenced", "home", "id", "journal",
         "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key", "sealed",
-        "stored", "tombstone", "waiters",
+        "stored", "tombstone", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, ledger_id: LedgerId, *, home: int, journal: int, is_new: bool) -> None:
@@ -51,6 +51,7 @@ class Ledger:
         self.sealed: list[Part] = []
         self.stored = b""  # the state as the next checkpoint will write it
         self.dirty = NOT_DIRTY  # the generation whose checkpoint will hold the newest state
+        self.touched = True  # used since the table of ledgers last looked for old ones
         self.loads = 0  # reads under way in other threads
         self.waiters = 0  # parked long polls
 

@@ -13,9 +13,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import Final
 
 from bookie.core.ledger import NOT_DIRTY, Ledger
 from bookie.core.runs import Run, join, runs_of_entries
+
+#: Below this many entries per run the index costs more than the entries.
+RUN_ITEMS_MIN: Final = 4
 
 
 class Part:
@@ -74,12 +78,13 @@ class Part:
 class Generation:
     """What one checkpoint will write."""
 
-    __slots__ = ("bytes", "changed", "number", "opened_at", "parts")
+    __slots__ = ("bytes", "changed", "items", "number", "opened_at", "parts")
 
     def __init__(self, number: int, opened_at: float) -> None:
         self.number = number
         self.opened_at = opened_at
         self.bytes = 0
+        self.items = 0  # entries and batches
         self.parts: list[Part] = []
         self.changed: set[Ledger] = set()  # ledgers whose state this checkpoint must write
 
@@ -104,10 +109,22 @@ class WriteCache:
             self.active.parts.append(part)
         return part
 
-    def grow(self, count: int) -> None:
-        """Account for bytes put into a part; called once per batch."""
-        self.active.bytes += count
-        self.bytes += count
+    def grow(self, size: int, items: int) -> None:
+        """Account for what was put into a part; called once per batch."""
+        self.active.bytes += size
+        self.active.items += items
+        self.bytes += size
+
+    def is_due(self, *, bytes_min: int, bytes_max: int) -> bool:
+        """Whether the open generation should be sealed.
+
+        Many ledgers make short runs, and a run costs as much as several entries: such a generation
+        may grow further, so that its runs do.
+        """
+        active = self.active
+        if active.bytes < bytes_min:
+            return False
+        return active.bytes >= bytes_max or active.items >= RUN_ITEMS_MIN * len(active.parts)
 
     def change(self, ledger: Ledger) -> None:
         """The ledger's state is newer than what the index holds."""

@@ -224,7 +224,7 @@ class Admission:
     def _account(
         self, ledger: Ledger, size: int, items: int, last: int, lac: int, entries: int | None = None
     ) -> None:
-        self._cache.grow(size + items * ENTRY_OVERHEAD_BYTES)
+        self._cache.grow(size + items * ENTRY_OVERHEAD_BYTES, items)
         self.entries_added += items if entries is None else entries
         self.bytes_added += size
         if last > ledger.last_entry:

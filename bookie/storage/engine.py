@@ -154,7 +154,10 @@ class Engine:
     def commit(self, token: object) -> bool:
         """Journal what was added since the last commit; False if there was nothing."""
         committed = self._admission.commit(token)
-        if self._cache.active.bytes >= self.options.generation_bytes:
+        options = self.options
+        if self._cache.is_due(
+            bytes_min=options.generation_bytes, bytes_max=options.write_cache_bytes // 3
+        ):
             self._checkpoints.seal()
         return committed
 
@@ -269,6 +272,10 @@ class Engine:
 
     def read(self, ledger_id: int, entry_id: int) -> bytes | Status | Cold:
         return self.reads.read(self._ledgers.get(ledger_id), entry_id)
+
+    def read_run(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | Cold]:
+        """Many entries of one ledger, in any order, each with its own answer."""
+        return self.reads.read_run(self._ledgers.get(ledger_id), entry_ids)
 
     def read_batch(
         self, ledger_id: int, first: int, *, count_max: int, bytes_max: int

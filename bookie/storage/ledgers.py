@@ -6,7 +6,6 @@ Exactly one object per ledger. Forgetting is safe only for objects whose state i
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -42,7 +41,9 @@ class Ledgers:
         self._indexes = indexes
         self._journal_count = journal_count
         self._count_max = count_max
-        self._objects: OrderedDict[int, Ledger] = OrderedDict()
+        # In the order of loading. Use only sets a flag (`touched`); whoever is oldest and was used
+        # since the last look goes to the end. Cheaper per use than keeping an exact order.
+        self._objects: dict[int, Ledger] = {}
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -54,8 +55,7 @@ class Ledgers:
             ledger = self._objects[ledger_id] = self._load(LedgerId(ledger_id))
             if len(self._objects) > self._count_max:
                 self._forget_some()
-        else:
-            self._objects.move_to_end(ledger_id)
+        ledger.touched = True
         return ledger
 
     def in_memory(self) -> Sequence[Ledger]:
@@ -86,9 +86,9 @@ class Ledgers:
     def _forget_some(self) -> None:
         for _ in range(_EVICTION_LOOKS):
             ledger_id, ledger = next(iter(self._objects.items()))
-            if ledger.is_pinned:
-                self._objects.move_to_end(ledger_id)
-            else:
-                del self._objects[ledger_id]
-                if len(self._objects) <= self._count_max:
-                    return
+            del self._objects[ledger_id]
+            if ledger.is_pinned or ledger.touched:
+                ledger.touched = False
+                self._objects[ledger_id] = ledger
+            elif len(self._objects) <= self._count_max:
+                return

@@ -169,7 +169,7 @@ class Replay:
                     self._take_key(ledger, key)
                 part = ledger.active or self._cache.part(ledger)
                 part.entries[entry_id] = payload[ids_start:end]
-                self._cache.grow(end - start + ENTRY_OVERHEAD_BYTES)
+                self._cache.grow(end - start + ENTRY_OVERHEAD_BYTES, 1)
                 self._note(ledger, entry_id, lac, 1)
             elif kind == ADD_BATCH:
                 self._apply_batch(payload, word, start, end, skips, position, path)
@@ -205,7 +205,7 @@ class Replay:
         )
         part = ledger.active or self._cache.part(ledger)
         part.add_run(run)
-        self._cache.grow(len(run.body) + ENTRY_OVERHEAD_BYTES)
+        self._cache.grow(len(run.body) + ENTRY_OVERHEAD_BYTES, 1)
         self._note(ledger, request.last_entry_id, walk.lac, run.count)
 
     def _apply_state(
