@@ -105,3 +105,16 @@ def numbers(blocks: list[Block]) -> list[int]:
         for block in blocks
         for _, start, _ in iterate_records(block.payload)
     ]
+
+
+def fill_file(world: World, number: int) -> None:
+    """Blocks enough to fill what a fresh file has room for."""
+    for index in range(FILE_BYTES // 4096 - 1):
+        world.add(number + index)
+        world.run()
+
+
+def fresh_log(world: World) -> list[str]:
+    assert world.files.log is not None
+    world.files.log.clear()
+    return world.files.log
