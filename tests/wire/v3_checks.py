@@ -46,9 +46,10 @@ def usual_add(
 
 IDS = st.one_of(
     st.sampled_from((0, 1, 5, 127, 128, 70_000, 2**35, 2**63 - 1)),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**20),
     st.integers(-(2**63), 2**63 - 1),
 )
-
 
 EDITS = st.lists(
     st.tuples(st.sampled_from("=+-"), st.integers(0, 400), st.integers(0, 255)), max_size=4
