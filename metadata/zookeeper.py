@@ -46,7 +46,7 @@ from metadata.store import (
 )
 from metadata.zookeeper_watches import Seen, StoreWatch, Target, WatchKind, WatchTable
 from runtime.doorbell import Doorbell
-from runtime.inbox import Inbox
+from runtime.inbox import Answer, Inbox
 
 _log = logging.getLogger(__name__)
 #: kazoo warns at every attempt to reconnect. We say once what matters ourselves.
@@ -135,7 +135,7 @@ class ZookeeperSession:
         self._on_change = on_change
         self._watches = WatchTable()
         self._retired: trio.Event | None = None
-        self._handler = _Handler()
+        self._handler = _Handler(connection.session_seconds)
         self._first_id: int | None = None  # kazoo's thread only
         auth = [("digest", connection.credentials)] if connection.credentials else None
         self._client = KazooClient(
@@ -255,9 +255,11 @@ class ZookeeperSession:
         on_answer: Callable[[Any], None] | None = None,
     ) -> Any:
         """Wait for an answer. If cancelled, the request goes on and its answer is dropped."""
-        answer = _Answer(on_answer)
+        answer = Answer(on_answer)
         socket_then = self._handler.socket
-        sent.rawlink(lambda result: self._inbox.post(partial(answer.arrive, result)))
+        sent.rawlink(
+            lambda result: self._inbox.post(partial(answer.arrive, result.value, result.exception))
+        )
         with trio.move_on_at(deadline):
             await answer.arrived.wait()
         if not answer.arrived.is_set():
@@ -318,6 +320,7 @@ class ZookeeperSession:
     def _listen(self, state: str) -> None:
         """In kazoo's thread, before it goes on: the moment to forbid a second session."""
         if state == KazooState.CONNECTED:
+            self._handler.is_greeting = False
             session_id = self._client.client_id[0]
             if self._first_id is None:
                 self._first_id = session_id
@@ -357,8 +360,8 @@ class ZookeeperSession:
         if self._retired is None:
             self._retired = trio.Event()
             self._end(SessionState.EXPIRED)
-            thread = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
-            thread.start()
+            self._stopper = threading.Thread(target=self._stop, name="zookeeper-close", daemon=True)
+            self._stopper.start()
         return self._retired
 
     def hang_up(self) -> None:
@@ -366,31 +369,17 @@ class ZookeeperSession:
         self._handler.refuse()
 
     def _stop(self) -> None:
-        assert self._retired is not None
         try:
             self._client.stop()
             self._client.close()
         except Exception as error:
             _log.warning("a connection to ZooKeeper did not end cleanly: %s", error)
-        self._inbox.post(self._retired.set)
+        self._inbox.post(self._stopped)
 
-
-class _Answer:
-    """Where the answer to one request arrives, at most once."""
-
-    def __init__(self, on_answer: Callable[[Any], None] | None) -> None:
-        self.arrived = trio.Event()
-        self.value: Any = None
-        self.error: Exception | None = None
-        self._on_answer = on_answer
-
-    def arrive(self, result: Any) -> None:
-        if self.arrived.is_set():
-            return
-        self.value, self.error = result.value, result.exception
-        if self.error is None and self._on_answer is not None:
-            self._on_answer(self.value)
-        self.arrived.set()
+    def _stopped(self) -> None:
+        assert self._retired is not None
+        self._stopper.join()  # posting to us was the last thing it did
+        self._retired.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,10 +398,14 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     running = False  # makes kazoo run callbacks at once, in its own thread
 
-    def __init__(self) -> None:
+    def __init__(self, session_seconds: float) -> None:
         super().__init__()
         self.socket: socket.socket | None = None
+        self.is_greeting = False  # connected, and the server has not yet answered to that
         self.trouble = "no name of it can be resolved"
+        # kazoo would wait for one greeting as long as the session lasts. A server that is just
+        # starting may never send it, and the session would be over before the next attempt.
+        self._greeting_seconds = max(1.0, session_seconds / 3)
         self._refuses = False
         self._lock = threading.Lock()
 
@@ -438,6 +431,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(self, address: tuple[str, int], **options: Any) -> socket.socket:
         where = f"{address[0]}:{address[1]}"
+        options["timeout"] = min(options["timeout"], self._greeting_seconds)
         try:
             made: socket.socket = super().create_connection(address, **options)
         except OSError as error:
@@ -446,10 +440,15 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.trouble = f"{where} takes connections, but does not answer as a ready ZooKeeper does"
         with self._lock:
             if not self._refuses:
-                self.socket = made
+                self.socket, self.is_greeting = made, True
                 return made
         made.close()
         raise kazoo.exceptions.ConnectionDropped("the session is over")
+
+    def select(self, read: Any, write: Any, other: Any, timeout: float) -> Any:
+        if self.is_greeting:
+            timeout = min(timeout, self._greeting_seconds)
+        return super().select(read, write, other, timeout)
 
     def refuse(self) -> None:
         """No further connection for this client; the present one is cut."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import trio
 
@@ -30,3 +31,24 @@ class Inbox:
     def _run(self) -> None:
         while self._posts:
             self._posts.popleft()()
+
+
+class Answer:
+    """Where the answer to one request arrives, at most once. Nobody has to wait for it.
+
+    `on_value` runs as it arrives, before anything that was posted later.
+    """
+
+    def __init__(self, on_value: Callable[[Any], None] | None = None) -> None:
+        self.arrived = trio.Event()
+        self.value: Any = None
+        self.error: Exception | None = None
+        self._on_value = on_value
+
+    def arrive(self, value: Any, error: Exception | None) -> None:
+        if self.arrived.is_set():
+            return
+        self.value, self.error = value, error
+        if error is None and self._on_value is not None:
+            self._on_value(value)
+        self.arrived.set()

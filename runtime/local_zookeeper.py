@@ -90,7 +90,7 @@ class LocalZookeeper:
 
     @property
     def is_running(self) -> bool:
-        return self._child is not None and not self._child.ended.is_set()
+        return self._child is not None and self._child.is_running
 
     def start(self, timeout_seconds: float = _START_SECONDS) -> Self:
         """Return when clients can connect. Whatever goes wrong, nothing is left running."""
@@ -156,14 +156,14 @@ class LocalZookeeper:
             return
         self._child.send(signal.SIGTERM)
         self._child.send(signal.SIGCONT)  # a paused process cannot end
-        if not self._child.ended.wait(timeout_seconds):
+        if not self._child.wait(timeout_seconds):
             self.kill()
 
     def kill(self) -> None:
         """End it as a crash would, and wait until it is gone."""
         if self._child is not None:
             self._child.send(signal.SIGKILL)
-            self._child.ended.wait()
+            self._child.wait(None)
 
     def pause(self) -> None:
         """Make it hang: connections stay open and nobody answers."""
@@ -281,17 +281,17 @@ class _Child:
     """The process, and the thread that is its parent in the eyes of the kernel."""
 
     def __init__(self, command: Sequence[str], *, log_descriptor: int, inherited: int) -> None:
-        self.ended = threading.Event()
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
         launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
-        threading.Thread(
+        self._thread = threading.Thread(
             target=self._run,
             args=(launcher, log_descriptor, inherited),
             name="local-zookeeper",
             daemon=True,
-        ).start()
+        )
+        self._thread.start()
         self._started.wait()
         if self._error is not None:
             raise LocalZookeeperError(f"cannot start {command[0]}: {self._error}") from self._error
@@ -300,6 +300,15 @@ class _Child:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Until the process has ended and was collected; False if it did not in time."""
+        self._thread.join(timeout_seconds)
+        return not self.is_running
 
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -317,12 +326,10 @@ class _Child:
             )
         except OSError as error:
             self._error = error
-            self.ended.set()
             return
         finally:
             self._started.set()
         self._process.wait()
-        self.ended.set()
 
 
 def _jvm(java: Java, folder: Path, *, durable: bool) -> list[str]:
