@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from bookie.core.ledger import NOT_DIRTY, Ledger
 from bookie.core.runs import Run, join, runs_of_entries
+from wire.types import ID_MAX
 
 #: Below this many entries per run the index costs more than the entries.
 RUN_ITEMS_MIN: Final = 4
@@ -25,10 +26,11 @@ RUN_ITEMS_MIN: Final = 4
 class Part:
     """What one generation holds of one ledger."""
 
-    __slots__ = ("_firsts", "_ordered", "entries", "ledger", "runs")
+    __slots__ = ("_firsts", "_ordered", "entries", "ledger", "low", "runs")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.low = ID_MAX  # no id here is below it
         self.entries: dict[int, bytes] = {}
         self.runs: list[Run] = []
         self._firsts: list[int] = []
@@ -42,6 +44,13 @@ class Part:
                 del self.entries[entry_id]
         self.runs.append(run)
         self._firsts.append(run.first)
+        self.low = min(self.low, run.first)
+
+    def add_entries(self, ids: Sequence[int], entries: Iterable[bytes]) -> None:
+        """Entries that came alone, ascending by id."""
+        self.entries.update(zip(ids, entries, strict=True))
+        if ids[0] < self.low:
+            self.low = ids[0]
 
     def find(self, entry_id: int) -> bytes | None:
         entry = self.entries.get(entry_id)
@@ -165,6 +174,12 @@ class WriteCache:
                     del entries[entry_id]
                 count = 0
         return bool(self._dying)
+
+
+def lowest(ledger: Ledger) -> int:
+    """No id of this ledger below it is in the write cache."""
+    low = ID_MAX if ledger.active is None else ledger.active.low
+    return min(low, *[part.low for part in ledger.sealed]) if ledger.sealed else low
 
 
 def find(ledger: Ledger, entry_id: int) -> bytes | None:

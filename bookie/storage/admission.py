@@ -115,9 +115,7 @@ class Admission:
         data, bounds = run.data, run.bounds
         starts = [bound + ADD_ENTRY_OFFSET for bound in bounds]
         entries = [data[start:end] for start, end in zip(starts, bounds[1:], strict=False)]
-        self._open_part(ledger, run.master_key).entries.update(
-            zip(run.entry_ids, entries, strict=True)
-        )
+        self._open_part(ledger, run.master_key).add_entries(run.entry_ids, entries)
         log = self._logs[ledger.journal]
         if run.version == _V2:
             log.add_slice(data, bounds[0], bounds[-1], len(entries))
@@ -135,7 +133,7 @@ class Admission:
         status, ledger = self._judge(ledger_id, key, flags)
         if ledger is None:
             return status
-        self._open_part(ledger, key).entries[entry_id] = entry
+        self._open_part(ledger, key).add_entries((entry_id,), (entry,))
         self._log_entry(self._logs[ledger.journal], key, entry, flags)
         self._account(ledger, len(entry), 1, entry_id, lac)
         return Status.OK

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from bookie.core.ledger import Ledger
 from bookie.core.read_cache import BLOCK_BYTES_MAX, BlockKey, ReadCache
 from bookie.core.runs import PREFIX_BYTES, Run, packed_ids, run_of, shifted
-from bookie.core.write_cache import Part, find
+from bookie.core.write_cache import Part, find, lowest
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
 from wire.errors import CorruptionError, LedgerError, Status
@@ -89,15 +89,16 @@ class Reads:
         """Many entries, each with its own answer; neighbours are cut out of their block at once."""
         answers: list[bytes | Status | Cold] = []
         at, count = 0, len(entry_ids)
+        low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
         while at < count:
             entry_id = entry_ids[at]
             block = self.cache.latest(ledger.id, entry_id)
-            if block is None or ledger.active is not None or ledger.sealed or not ledger.exists:
+            if block is None or entry_id >= low:
                 answers.append(self.read(ledger, entry_id))
                 at += 1
                 continue
             position = block.position(entry_id)
-            length = min(block.neighbours(position), count - at)
+            length = min(block.neighbours(position), count - at, low - entry_id)
             if length > 1 and entry_ids[at : at + length] != list(
                 range(entry_id, entry_id + length)
             ):

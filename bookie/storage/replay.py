@@ -168,7 +168,7 @@ class Replay:
                 if key != ledger.master_key:
                     self._take_key(ledger, key)
                 part = ledger.active or self._cache.part(ledger)
-                part.entries[entry_id] = payload[ids_start:end]
+                part.add_entries((entry_id,), (payload[ids_start:end],))
                 self._cache.grow(end - start + ENTRY_OVERHEAD_BYTES, 1)
                 self._note(ledger, entry_id, lac, 1)
             elif kind == ADD_BATCH:
