@@ -378,9 +378,8 @@ class _Pipe:
         self._changed = trio.Event()
 
     def _arrival(self) -> float:
-        """Later than now by the delay, and never before what was sent earlier."""
-        arrival = trio.current_time() + self._network.delay(*self._hosts)
-        return max(arrival, self._chunks[-1][0]) if self._chunks else arrival
+        # One that overtakes an earlier one waits behind it, because only the first is looked at.
+        return trio.current_time() + self._network.delay(*self._hosts)
 
     def _is_silent(self) -> bool:
         """Whether no news of the other end can get through, good or bad."""

@@ -203,6 +203,17 @@ def test_crash_never_loses_nor_doubles_a_file_moved_between_directories() -> Non
     assert listings(fs, "e") == {("b", "other")}
 
 
+def test_sync_of_the_new_directory_takes_along_what_led_to_the_move() -> None:
+    """Else the creation, still unsynced, could bring the file back under its old name as well."""
+    fs, _ = durable_file()
+    fs.make_directories("e")
+    fs.open("d/new", create=True)
+    fs.rename("d/new", "e/moved")
+    fs.sync_directory("e")
+    assert listings(fs, "d") == {("a",)}
+    assert listings(fs, "e") == {("moved",)}
+
+
 def test_crash_keeps_made_directories() -> None:
     fs = MemoryFileSystem()
     fs.make_directories("a/b/c")
@@ -344,6 +355,8 @@ def test_full_disk_takes_what_fits_and_refuses_the_rest() -> None:
         with pytest.raises(OSError, match="No space"):
             call()
     assert file.read(2000, 0) == b"z" * 1000
+    file.truncate(100)
+    assert fs.space("/").free_bytes == 900
 
 
 def test_full_disk_gives_room_back_when_the_last_user_of_a_removed_file_closes() -> None:
