@@ -66,6 +66,17 @@ class IndexSuite(ABC):
         assert index.find_run(1, RUN_SPAN - 1) is not None
         assert index.find_run(1, 1) is None
 
+    def test_entry_is_found_behind_runs_that_end_before_its_own_and_lack_it(
+        self, index: Index
+    ) -> None:
+        """The one that holds entry 0 ends last of all, as far away as a run may."""
+        lacking = [run_change(1, [n, 4050 + n], offset=n) for n in range(1, 45)]
+        index.apply([*lacking, run_change(1, [0, RUN_SPAN - 1], offset=9000)])
+        found = index.find_run(1, 0)
+        assert found is not None
+        assert found.offset == 9000
+        assert [run.offset for run in index.find_runs(1, 0)] == [9000]
+
     def test_index_serves_the_highest_ids_there_are(self, index: Index) -> None:
         index.apply([run_change(ID_MAX, [ID_MAX - 1, ID_MAX])])
         assert index.find_run(ID_MAX, ID_MAX) is not None

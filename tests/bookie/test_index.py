@@ -151,12 +151,12 @@ def test_failed_flush_is_over_only_after_reopening(tmp_path: Path) -> None:
     index.apply([_mark(1)])
     index.flush()
     index.apply([_mark(2), run_change(1, range(10))])
-    with _no_file_may_grow(), pytest.raises(IndexFailedError, match="repeat the checkpoint"):
+    with _no_file_may_grow(), pytest.raises(IndexFailedError, match="repeat the") as caught:
         index.flush()
-    with pytest.raises(IndexFailedError):
-        index.apply([_mark(3)])
-    with pytest.raises(IndexFailedError):
-        index.flush()
+    for attempt in index.flush, lambda: index.apply([_mark(3)]):
+        with pytest.raises(IndexFailedError) as again:
+            attempt()
+        assert again.value is caught.value  # RocksDB was not asked; it might have recovered
 
     index.reopen()
     assert index.mark() == LogMark(1, ())
