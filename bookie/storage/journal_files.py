@@ -94,8 +94,7 @@ class JournalFile:
         if size > self.size:
             file = self._plain_file()
             file.allocate(size)
-            for _ in _fill(file, self.size, size):
-                pass
+            file.sync()
             self.size = size
 
     def close(self) -> None:
@@ -141,6 +140,7 @@ class FilePool:
         self._ready: JournalFile | None = None
         self._preparation: Iterator[JournalFile | None] | None = None
         self._spare: File | None = None  # what is half prepared
+        self._is_urgent = False  # the writer waits: a file that is merely allocated will do
         self._closed = False
         self.recycled_count = 0
         self.created_count = 0
@@ -179,8 +179,12 @@ class FilePool:
         """The next file, with room for a block of this size. Prepares it if none is ready."""
         with self._lock:
             self._collect_released()
-            while self._ready is None:
-                self._advance()
+            self._is_urgent = True
+            try:
+                while self._ready is None:
+                    self._advance()
+            finally:
+                self._is_urgent = False
             file = self._ready
             with _SpaceErrors(self._directory):
                 file.extend(FIRST_OFFSET + block_bytes)
@@ -236,7 +240,7 @@ class FilePool:
                 file.truncate(self._file_bytes)
             elif filled < self._file_bytes:  # new, or from days of a smaller setting
                 file.allocate(self._file_bytes)
-                yield from _fill(file, filled, self._file_bytes)
+                yield from self._fill(file, filled)
             file.write(self._header(file_id), 0)
             file.sync()
         except OSError:
@@ -250,6 +254,19 @@ class FilePool:
         self.recycled_count += recycled
         self.created_count += not recycled
         yield JournalFile(self._files, path, file_id=file_id, size=self._file_bytes)
+
+    def _fill(self, file: File, start: int) -> Iterator[None]:
+        """Write zeros: blocks sync faster over bytes that were written before.
+
+        Synced step by step, so that no other sync has to wait for all of them. Only speed is at
+        stake, so it ends when the writer is in need of the file; allocated room reads as zeros.
+        """
+        for offset in range(start, self._file_bytes, len(_FILL_STEP)):
+            if self._is_urgent:
+                return
+            file.write(_FILL_STEP[: self._file_bytes - offset], offset)
+            file.sync()
+            yield None
 
     def _drop(self, spare: File) -> None:
         self._spare = self._preparation = None
@@ -283,11 +300,3 @@ class _SpaceErrors:
             raise JournalSpaceError(
                 f"{self._directory}: no room for the next journal file; free space on that disk"
             ) from error
-
-
-def _fill(file: File, start: int, end: int) -> Iterator[None]:
-    """Write zeros. Synced step by step, so that no other sync has to wait for all of them."""
-    for offset in range(start, end, len(_FILL_STEP)):
-        file.write(_FILL_STEP[: end - offset], offset)
-        file.sync()
-        yield None
