@@ -283,6 +283,7 @@ class StoreSuite(ABC):
             assert [watch.event for watch in watches] == [None, None, None]
             # The counter of sequence numbers is as it was, too.
             assert (await store.create(f"{root}/s", sequential=True)).endswith("0000000002")
+            assert [watch.event for watch in watches[:2]] == [None, None]
 
     # Watches.
 

@@ -17,8 +17,8 @@ class Proxy:
         self._listeners: list[trio.SocketListener] = []
         self._connections: set[trio.CancelScope] = set()
         self.accepts = True  # else a connection is closed as soon as it is made
+        self.silent_connections = 0  # how many of the next are taken, and nothing more
         self.loses_answers = False  # requests arrive, answers do not come back
-        self.lost = trio.Event()  # set with each lost answer
 
     @property
     def address(self) -> str:
@@ -42,6 +42,10 @@ class Proxy:
 
     async def _serve(self, client: trio.SocketStream) -> None:
         if not self.accepts:
+            return
+        if self.silent_connections > 0:
+            self.silent_connections -= 1
+            await _until_closed(client)
             return
         with trio.CancelScope() as scope:
             self._connections.add(scope)
@@ -71,12 +75,18 @@ class Proxy:
     async def _pass_back(self, source: trio.SocketStream, sink: trio.SocketStream) -> None:
         try:
             while data := await source.receive_some():
-                if self.loses_answers:
-                    self.lost.set()
-                else:
+                if not self.loses_answers:
                     await sink.send_all(data)
         except trio.BrokenResourceError:
             pass
+
+
+async def _until_closed(stream: trio.SocketStream) -> None:
+    try:
+        while await stream.receive_some():
+            pass
+    except trio.BrokenResourceError:
+        pass
 
 
 @asynccontextmanager
