@@ -6,9 +6,14 @@ import inspect
 from functools import partial
 from typing import Any
 
+import hypothesis
 import pytest
 import trio
 import trio.testing
+
+# The same examples every time (a red run can be repeated), and no deadline on a busy machine.
+hypothesis.settings.register_profile("quire", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("quire")
 
 
 @pytest.hookimpl(tryfirst=True)
