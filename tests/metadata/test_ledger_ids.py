@@ -15,10 +15,10 @@ from metadata.memory import MemoryMetadata, MemoryStore
 from metadata.paths import LayoutType, LedgerPaths
 from metadata.store import ANY_VERSION, MetadataStore, NoNodeError, StoreUnavailableError
 from metadata.update import Backoff
-from tests.metadata.places import Place, chance, dump, place, planted
+from tests.metadata.places import Place, dump, place, planted
 from wire.types import LedgerId
 
-__all__ = ["chance", "place"]
+__all__ = ["place"]
 
 ROOT = "/ledgers"
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -1,0 +1,364 @@
+"""Ledgers that lack copies: marks that say so, and locks by which workers share them out.
+
+A mark is a persistent node per ledger with the list of bookies whose copies are missing. Whoever
+notices a loss marks; a worker takes a marked ledger by an ephemeral lock, restores the copies and
+deletes the mark, but only the version of it that it saw before it looked at the ledger: a loss
+that was added meanwhile keeps the mark alive.
+
+A lock is worth what its session is worth. The session that made it is in the `Lock`, and whatever
+a worker commits under the lock must be bound to that session (`session=lock.session`): then the
+store itself refuses a commit of somebody who has lost the lock without noticing.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from metadata.mark_walk import MarkTree
+from metadata.model import InvalidMetadataError, check_bookie_id
+from metadata.paths import ClusterPaths
+from metadata.records import (
+    UnderreplicationMark,
+    check_underreplication_layout,
+    decode_lock,
+    decode_mark,
+    encode_lock,
+    encode_mark,
+    encode_underreplication_layout,
+)
+from metadata.rereplication_settings import RereplicationSettings
+from metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
+    ConnectionLostError,
+    MetadataError,
+    MetadataStore,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+    SessionId,
+    StoreUnavailableError,
+)
+from metadata.tree import create_below, ensure_below, prune_parents
+from metadata.update import PATIENT, Backoff, MetadataConflictError, persistently
+from wire.types import BookieId, LedgerId
+
+_log = logging.getLogger(__name__)
+
+#: After an error while waiting for work.
+_PAUSE_SECONDS: Final = 1.0
+#: Markers that keep getting in each other's way, before we call it a fault.
+_CONFLICTS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark as it was read. `node` tells it from a later one at the same place."""
+
+    ledger_id: LedgerId
+    content: UnderreplicationMark
+    node: Node
+
+    @property
+    def version(self) -> int:
+        return self.node.stat.version
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The right to restore copies of one ledger, for as long as `session` lives."""
+
+    ledger_id: LedgerId
+    session: SessionId
+    #: What was marked when the lock was taken; None if locked without a mark, by hand.
+    mark: Mark | None = None
+
+
+class UnderReplication:
+    """Marks and locks of one cluster. Call `open` first."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str,
+        *,
+        owner: str,
+        chance: random.Random,
+        now_ms: Callable[[], int],
+        stores_mark_time: bool = True,
+        backoff: Backoff = PATIENT,
+    ) -> None:
+        """`owner` goes into locks, for people who read them. Java puts its host name there."""
+        self._store = store
+        self._paths = ClusterPaths(root)
+        self._owner = encode_lock(owner)
+        self._chance = chance
+        self._now_ms = now_ms
+        self._stores_mark_time = stores_mark_time
+        self._backoff = backoff
+        self.settings = RereplicationSettings(store, root, chance=chance, backoff=backoff)
+        self._tree = MarkTree(store, self._paths, chance)
+        self._held: dict[LedgerId, Lock] = {}
+        self._unsure: set[LedgerId] = set()  # locks that may be ours without our knowing
+
+    async def open(self) -> None:
+        """Make what is missing of the tree, and refuse a layout that we do not know."""
+        await persistently(
+            lambda: open_underreplication(self._store, self._paths.root),
+            chance=self._chance,
+            backoff=self._backoff,
+        )
+
+    # ------------------------------------------------------------------ marking
+
+    async def mark(self, ledger_id: LedgerId, missing: Iterable[BookieId]) -> None:
+        """Say that the copies of these bookies are missing; added to what is said already.
+
+        Nothing is written if all of them are listed, with one exception: while somebody holds
+        the lock the mark is renewed, or the worker, which may have looked at the ledger before
+        this loss, would delete it.
+        """
+        replicas = tuple(dict.fromkeys(missing))
+
+        async def attempt() -> None:
+            for _ in range(_CONFLICTS_MAX):
+                if await self._try_mark(ledger_id, replicas):
+                    return
+            raise MetadataConflictError(
+                f"the mark of ledger {ledger_id} changed {_CONFLICTS_MAX} times in a row while "
+                "it was to be extended"
+            )
+
+        await persistently(attempt, chance=self._chance, backoff=self._backoff)
+
+    async def _try_mark(self, ledger_id: LedgerId, replicas: tuple[BookieId, ...]) -> bool:
+        path = self._paths.mark(ledger_id)
+        time_ms = self._now_ms() if self._stores_mark_time else None
+        fresh = UnderreplicationMark(tuple(map(check_bookie_id, replicas)), time_ms)
+        try:
+            await create_below(self._store, self._paths.root, path, encode_mark(fresh))
+        except NodeExistsError:
+            pass
+        else:
+            return True
+        try:
+            node = await self._store.get(path)
+            mark = _content(node, path)
+            merged = mark.merged(replicas, now_ms=time_ms)
+            if merged is mark:
+                if await self._store.exists(self._paths.lock(ledger_id)) is None:
+                    return True
+                merged = UnderreplicationMark(mark.replicas, time_ms)
+            await self._store.set(path, encode_mark(merged), version=node.stat.version)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
+
+    async def read_mark(self, ledger_id: LedgerId) -> Mark | None:
+        path = self._paths.mark(ledger_id)
+        try:
+            node = await self._store.get(path)
+        except NoNodeError:
+            return None
+        return Mark(ledger_id, _content(node, path), node)
+
+    async def marked(self) -> list[LedgerId]:
+        """Every marked ledger, ascending."""
+        return await self._tree.marked()
+
+    # ------------------------------------------------------------------ taking one
+
+    async def acquire(self) -> Lock:
+        """Lock some marked ledger, in no particular order.
+
+        Waits until there is one, and while re-replication is disabled.
+        """
+        while True:
+            await self.settings.wait_enabled()
+            try:
+                lock = await self.try_acquire()
+                if lock is not None:
+                    return lock
+                await self._tree.wait_for_work()
+            except StoreUnavailableError as error:
+                _log.info("waiting for the store to look for marks: %s", error)
+                self._tree.forget()
+                await trio.sleep(_PAUSE_SECONDS)
+
+    async def try_acquire(self) -> Lock | None:
+        """Lock some marked ledger that nobody has locked, or None if there is none now."""
+        await self._settle()
+        return await self._tree.first(self._take)
+
+    async def _take(self, ledger_id: LedgerId) -> Lock | None:
+        lock = await self.lock(ledger_id)
+        if lock is None:
+            return None
+        try:
+            # Read under the lock and before the ledger is looked at: whatever is added to the
+            # mark from now on makes it another version than the one we shall delete.
+            mark = await self.read_mark(ledger_id)
+        except StoreUnavailableError:
+            await self._give_back(lock)
+            raise
+        if mark is None:
+            await self._give_back(lock)
+            return None
+        lock = Lock(ledger_id, lock.session, mark)
+        self._held[ledger_id] = lock
+        return lock
+
+    async def lock(self, ledger_id: LedgerId) -> Lock | None:
+        """Lock this ledger, marked or not; None if somebody else has it, or we ourselves.
+
+        For repair by hand and for bookies that drop surplus copies, which must not meet.
+        """
+        if ledger_id in self._held:
+            return None
+        session = await self._store.require_session()
+        try:
+            await create_below(
+                self._store,
+                self._paths.root,
+                self._paths.lock(ledger_id),
+                self._owner,
+                ephemeral=True,
+                session=session,
+            )
+        except NodeExistsError:
+            return None
+        except ConnectionLostError:
+            self._unsure.add(ledger_id)
+            raise
+        lock = Lock(ledger_id, session)
+        self._held[ledger_id] = lock
+        return lock
+
+    async def holder(self, ledger_id: LedgerId) -> str | None:
+        """Who says to have the lock; None if nobody has it."""
+        path = self._paths.lock(ledger_id)
+        try:
+            node = await self._store.get(path)
+        except NoNodeError:
+            return None
+        return decode_lock(node.data, path=path) or "unknown"
+
+    async def wait_lost(self, lock: Lock) -> None:
+        """Until the lock is worth nothing any more. Run it beside the work and cancel that."""
+        await self._store.wait_session_lost(lock.session)
+
+    # ------------------------------------------------------------------ giving it back
+
+    async def finish(self, lock: Lock) -> bool:
+        """The ledger is whole, or gone: delete the mark and release the lock, in this order.
+
+        False if the mark stays, because more was lost since it was read.
+        """
+        assert lock.mark is not None
+        try:
+            is_deleted = await self._delete_mark(lock.mark, lock.session)
+            if is_deleted:
+                with suppress(MetadataError):
+                    await prune_parents(self._store, self._paths.mark_parents(lock.ledger_id))
+        finally:
+            await self.release(lock)
+        return is_deleted
+
+    async def _delete_mark(self, mark: Mark, session: SessionId) -> bool:
+        path = self._paths.mark(mark.ledger_id)
+        is_retry = False
+
+        async def attempt() -> bool:
+            nonlocal is_retry
+            if is_retry:
+                # If the first delete was applied, what is here now is a new mark whose version
+                # starts at zero again, and may look like ours.
+                await self._store.sync(path)
+                found = await self._store.get(path)
+                if found != mark.node:
+                    return False
+            is_retry = True
+            await self._store.delete(path, version=mark.version, session=session)
+            return True
+
+        try:
+            return await persistently(attempt, chance=self._chance, backoff=self._backoff)
+        except BadVersionError:
+            return False
+        except NoNodeError:
+            return True
+
+    async def release(self, lock: Lock) -> None:
+        """Let others have the ledger. A lock that went with its session is released already.
+
+        With the store out of reach the lock is remembered, and released before the next pick.
+        """
+        held = self._held.get(lock.ledger_id)
+        if held is not None and held.session == lock.session:
+            del self._held[lock.ledger_id]
+
+        async def attempt() -> None:
+            with suppress(NoNodeError):
+                await self._store.delete(
+                    self._paths.lock(lock.ledger_id), version=ANY_VERSION, session=lock.session
+                )
+
+        try:
+            await persistently(attempt, chance=self._chance, backoff=self._backoff)
+        except SessionExpiredError:
+            return
+        except StoreUnavailableError as error:
+            self._unsure.add(lock.ledger_id)
+            _log.warning("lock of ledger %d not released yet: %s", lock.ledger_id, error)
+
+    async def _give_back(self, lock: Lock) -> None:
+        """Release a lock that turned out to be of no use, without waiting for the store."""
+        del self._held[lock.ledger_id]
+        self._unsure.add(lock.ledger_id)
+        with suppress(StoreUnavailableError):
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Remove locks of our own session that no task of ours holds."""
+        for ledger_id in sorted(self._unsure):
+            path = self._paths.lock(ledger_id)
+            session = await self._store.require_session()
+            stat = await self._store.exists(path)
+            if stat is not None and stat.owner == session and ledger_id not in self._held:
+                with suppress(NoNodeError, SessionExpiredError):
+                    await self._store.delete(path, version=ANY_VERSION, session=session)
+            self._unsure.discard(ledger_id)
+
+
+def _content(node: Node, path: str) -> UnderreplicationMark:
+    """An unreadable mark still marks: the ledger is checked whole, whatever was meant."""
+    try:
+        return decode_mark(node.data, path=path)
+    except InvalidMetadataError as error:
+        _log.warning("taking it for a mark without names: %s", error)
+        return UnderreplicationMark(())
+
+
+async def open_underreplication(store: MetadataStore, root: str) -> None:
+    """Make what is missing of the tree below `underreplication`; others do the same."""
+    paths = ClusterPaths(root)
+    await ensure_below(store, root, paths.underreplication)
+    try:
+        node = await store.get(paths.underreplication_layout)
+    except NoNodeError:
+        with suppress(NodeExistsError):
+            await create_below(
+                store, root, paths.underreplication_layout, encode_underreplication_layout()
+            )
+        node = await store.get(paths.underreplication_layout)
+    check_underreplication_layout(node.data, path=paths.underreplication_layout)
+    await ensure_below(store, root, paths.marks)
+    await ensure_below(store, root, paths.locks)
