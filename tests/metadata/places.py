@@ -15,7 +15,8 @@ import trio
 
 from metadata.memory import MemoryMetadata
 from metadata.store import MetadataStore, NoNodeError
-from tests.support.zookeeper import fresh_root_path, opened_store
+from metadata.zookeeper_store import ZookeeperStore
+from tests.support.zookeeper import expire, fresh_root_path, opened_store
 
 
 @dataclass
@@ -37,6 +38,15 @@ class Place:
                 yield store_of_memory
             finally:
                 await store_of_memory.close()
+
+    async def expire(self, store: MetadataStore) -> None:
+        """End the session of `store` as the server would."""
+        if isinstance(store, ZookeeperStore):
+            await expire(store)
+        else:
+            assert self.memory is not None
+            assert store.session is not None
+            self.memory.expire(store.session)
 
 
 @pytest.fixture(params=["memory", "zookeeper"])

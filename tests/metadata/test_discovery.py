@@ -310,6 +310,20 @@ async def test_the_last_snapshot_stays_up_while_the_store_is_away(
         await until(lambda: B in watcher.bookies.info)
 
 
+async def test_a_watcher_goes_on_in_the_next_session(place: Place) -> None:
+    async with place.connected() as store, place.connected() as bookies:
+        await store.create(f"{place.root}/available/readonly", parents=True)
+        watcher = BookieWatcher(store, place.root)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watcher.run)
+            await place.expire(store)
+            bookie = Registration(bookies, place.root, A, info_of(A), chance=random.Random(1))
+            await bookie.register(BookieMode.WRITABLE)
+            expected = Bookies(frozenset({A}), frozenset(), {A: info_of(A)})
+            await until(lambda: watcher.bookies == expected)
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_change_during_a_lost_session_is_found(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -198,6 +198,21 @@ async def test_a_stop_does_not_hang_on_a_store_that_is_away(
 # ---------------------------------------------------------------------- sessions
 
 
+async def test_a_lost_session_passes_the_office_on(place: Place) -> None:
+    async with place.connected() as one, place.connected() as two:
+        await one.create(place.root)
+        first, second = election_of(one, A, place.root), election_of(two, B, place.root)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.run, trio.sleep_forever)
+            await until(lambda: first.is_elected)
+            nursery.start_soon(second.run, trio.sleep_forever)
+            await place.expire(one)
+            await until(lambda: second.is_elected)
+            await until(lambda: not first.is_elected)
+            assert await current_auditor(two, place.root) == B
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("silently", [False, True])
 async def test_an_auditor_that_loses_its_session_stops_and_stands_again(
     silently: bool, autojump_clock: trio.testing.MockClock

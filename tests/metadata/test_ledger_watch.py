@@ -35,6 +35,23 @@ async def test_a_watch_delivers_changes_and_the_end(place: Place) -> None:
             assert watch.latest is None
 
 
+async def test_a_watch_goes_on_in_the_next_session(place: Place) -> None:
+    async with place.connected() as store, place.connected() as other:
+        await store.create(place.root)
+        mine, theirs = ledgers_of(store, root=place.root), ledgers_of(other, root=place.root)
+        created = await mine.create(TEMPLATE)
+        watch = LedgerWatch(mine, created)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            await place.expire(store)
+            await theirs.update(LedgerId(0), StartRecovery())
+            with trio.fail_after(20):
+                recovering = await watch.wait_newer(created)
+                await theirs.update(LedgerId(0), FinishRecovery(last_entry_id=-1, length=0))
+                assert (await watch.wait_newer(recovering)).version == 2
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_watch_survives_the_loss_of_its_session(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

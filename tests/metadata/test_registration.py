@@ -280,6 +280,22 @@ async def test_a_switch_that_failed_can_be_tried_again(
 # ---------------------------------------------------------------------- expiry
 
 
+async def test_a_bookie_comes_back_after_its_session_expired(place: Place) -> None:
+    async with place.connected() as store, place.connected() as other:
+        await store.create(f"{place.root}/available/readonly", parents=True)
+        registration = registration_of(store, place.root)
+        await registration.register(READ_ONLY)
+        before = store.session
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registration.keep)
+            await place.expire(store)
+            await until(lambda: registration.is_registered and store.session != before)
+            stat = await other.exists(f"{place.root}/available/readonly/{BK}")
+            assert stat is not None
+            assert stat.owner == store.session
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("mode", list(BookieMode))
 async def test_a_bookie_registers_again_in_its_mode(
     mode: BookieMode, autojump_clock: trio.testing.MockClock

@@ -203,6 +203,23 @@ async def test_a_new_mark_is_not_deleted_by_the_repetition_of_a_lost_delete(
 # ---------------------------------------------------------------------- sessions
 
 
+async def test_nothing_is_done_under_a_lock_that_is_lost(place: Place) -> None:
+    async with place.connected() as one, place.connected() as two:
+        await one.create(place.root)
+        mine, theirs = manager(one, place.root), manager(two, place.root, owner="elsewhere")
+        await mine.open()
+        await mine.mark(LedgerId(5), [A])
+        lock = await take(mine)
+        await place.expire(one)
+        with trio.fail_after(20):
+            await mine.wait_lost(lock)
+        assert await take(theirs) is not None
+        with pytest.raises(SessionExpiredError):
+            await mine.finish(lock)
+        assert await theirs.marked() == [5]
+        assert await mine.holder(LedgerId(5)) == "elsewhere"
+
+
 async def test_a_lock_goes_with_its_session(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     await world.other.mark(LedgerId(5), [A])
