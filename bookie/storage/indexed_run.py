@@ -15,7 +15,8 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, Literal
 
 from bookie.storage.index_format import check_version
 from wire.errors import CorruptionError
@@ -29,9 +30,12 @@ RUN_SPAN: Final = 4096  # last - first stays below it
 RUN_HEADER_BYTES: Final = 56  # in front of the body, in the entry log
 LENGTH_BYTES: Final = 4  # in front of each entry, in the body
 
+_Code = Literal["H", "I"]
+
 DENSE: Final = 1  # ids without gaps: no deltas are stored
 FIXED: Final = 2  # records of one size: that size is stored instead of all starts
 DAMAGED: Final = 4  # the body failed its CRC: the run counts as missing for integrity checks
+SHORT: Final = 8  # no record is longer than 65535 bytes: sizes are stored in two bytes each
 
 _VERSION: Final = 1
 _KEY = struct.Struct(">cQQQ")
@@ -39,7 +43,9 @@ _KEY = struct.Struct(">cQQQ")
 _HEADER = struct.Struct(">BBHIqIQ")
 _U32 = struct.Struct("<I")
 
-assert array("I").itemsize == _U32.size
+_SHORT_MAX: Final = 0xFFFF
+
+assert (array("I").itemsize, array("H").itemsize) == (4, 2)
 
 
 def encode_run_value(
@@ -61,13 +67,19 @@ def encode_run_value(
     if entry_ids is not None:
         assert len(entry_ids) == count
         assert entry_ids[0] == first
-        flags, deltas = 0, _pack(entry_id - first for entry_id in entry_ids)
+        # A run spans fewer than RUN_SPAN ids, so two bytes hold every delta.
+        flags, deltas = 0, _pack("H", (entry_id - first for entry_id in entry_ids))
     if isinstance(starts, int):
         assert starts * count == body_bytes
         flags, places = flags | FIXED, _U32.pack(starts)
     else:
         assert len(starts) == count + 1
-        places = _pack(starts)
+        # Sizes, not places: they are half as long, and compress better.
+        sizes = [end - start for start, end in pairwise(starts)]
+        if max(sizes) <= _SHORT_MAX:
+            flags, places = flags | SHORT, _pack("H", sizes)
+        else:
+            places = _pack("I", sizes)
     header = _HEADER.pack(_VERSION, flags, count, body_bytes, first, body_crc, sequence)
     return header + deltas + places
 
@@ -118,8 +130,9 @@ class IndexedRun:
         ids = last - first + 1
         if not 0 < count <= ids <= RUN_SPAN or (flags & DENSE and count != ids):
             raise self._corrupt("counts its entries wrongly")
-        size = _HEADER.size if flags & DENSE else _HEADER.size + 4 * count
-        if len(value) != (size + 4 if flags & FIXED else size + 4 * count + 4):
+        size = _HEADER.size if flags & DENSE else _HEADER.size + 2 * count
+        places = 4 if flags & FIXED else (2 if flags & SHORT else 4) * count
+        if len(value) != size + places:
             raise self._corrupt("has a wrong length")
         if flags & FIXED:
             (self._record_bytes,) = _U32.unpack_from(value, size)
@@ -198,16 +211,19 @@ class IndexedRun:
         return self._starts or self._load_starts()
 
     def _load_deltas(self) -> array[int]:
-        deltas = _unpack(self.value[_HEADER.size : _HEADER.size + 4 * self.entry_count])
+        deltas = _unpack("H", self.value[_HEADER.size : _HEADER.size + 2 * self.entry_count])
         if deltas[0] != 0 or deltas[-1] != self.last - self.first:
             raise self._corrupt("does not begin and end at its entries")
         self._deltas = deltas
         return deltas
 
     def _load_starts(self) -> array[int]:
-        starts = _unpack(self.value[-4 * (self.entry_count + 1) :])
-        if starts[0] != 0 or starts[-1] != self.body_bytes:
-            raise self._corrupt("does not begin and end at its body's borders")
+        code: _Code = "H" if self._flags & SHORT else "I"
+        width = 2 if code == "H" else 4
+        sizes = _unpack(code, self.value[-width * self.entry_count :])
+        if sum(sizes) != self.body_bytes:
+            raise self._corrupt("counts its bytes wrongly")
+        starts = array("I", accumulate(sizes, initial=0))
         self._starts = starts
         return starts
 
@@ -218,15 +234,15 @@ class IndexedRun:
         )
 
 
-def _pack(numbers: Iterable[int]) -> bytes:
-    packed = array("I", numbers)
+def _pack(code: _Code, numbers: Iterable[int]) -> bytes:
+    packed = array(code, numbers)
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
 
 
-def _unpack(data: bytes) -> array[int]:
-    numbers = array("I")
+def _unpack(code: _Code, data: bytes) -> array[int]:
+    numbers = array(code)
     numbers.frombytes(data)
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -62,9 +62,7 @@ def test_run_value_has_the_documented_bytes() -> None:
         entry_ids=[10, 13], starts=[0, 40, 100],
     )  # fmt: skip
     assert value == bytes.fromhex(
-        "01 00 0002 00000064 000000000000000a a0b0c0d0 0000000000000005"
-        "00000000 03000000"
-        "00000000 28000000 64000000"
+        "01 08 0002 00000064 000000000000000a a0b0c0d0 00000000000000050000 03002800 3c00"
     )
     dense = encode_run_value(
         first=10, count=2, body_bytes=100, body_crc=0xA0B0C0D0, sequence=5,
@@ -199,3 +197,13 @@ def test_flags_are_yes_no_or_corrupt() -> None:
     assert not decode_flag(None)
     with pytest.raises(CorruptionError):
         decode_flag(b"maybe")
+
+
+def test_sizes_beyond_two_bytes_are_stored_in_four() -> None:
+    value = encode_run_value(
+        first=1, count=2, body_bytes=70_040, body_crc=0, sequence=1,
+        entry_ids=None, starts=[0, 40, 70_040],
+    )  # fmt: skip
+    run = IndexedRun(run_key(1, 2, 0), value)
+    assert list(run.starts()) == [0, 40, 70_040]
+    assert len(value) == 28 + 8
