@@ -220,13 +220,18 @@ class Reads:
         if block is not None:
             return block
         directory = self._directories[ledger.home]
+        index = directory.index
         try:
-            runs = directory.index.find_runs(ledger.id, entry_id)
+            run = index.find_run(ledger.id, entry_id)
+            if run is None:
+                return ledger.absent()
+            runs = [run]
+            if run.is_damaged or self._is_bad(ledger, run):
+                # Any copy will do, and the first one met is the cheapest; now look at all of them.
+                runs = index.find_runs(ledger.id, entry_id)
         except LedgerError:
             self.errors += 1
             return Status.IO_ERROR
-        if not runs:
-            return ledger.absent()
         for run in runs:
             if run.is_damaged or self._is_bad(ledger, run):
                 continue
@@ -238,13 +243,13 @@ class Reads:
                     if data is None:
                         return cold
                     block = self._checked(cold, data)
-                except FileNotFoundError as error:
-                    if not again:  # compaction moved it between the look-up and the read
-                        return self._block(ledger, entry_id, sequential=sequential, again=True)
-                    self._blame(ledger, run, error)
-                    continue
                 except (OSError, CorruptionError) as error:
-                    self._blame(ledger, run, error)
+                    # A file that is gone: compaction moved the run since the look-up. Ask again.
+                    is_moved = isinstance(error, FileNotFoundError) and not again
+                    if not is_moved:
+                        self._blame(ledger, run, error)
+                    if is_moved or len(runs) == 1:
+                        return self._block(ledger, entry_id, sequential=sequential, again=True)
                     continue
                 if sequential:
                     self.cache.put(_key(cold), block)
