@@ -22,7 +22,8 @@ from metadata.store import (
     Watch,
     WatchEvent,
 )
-from tests.metadata.store_suite import StoreSuite, World
+from tests.metadata.store_session_suite import StoreSuite
+from tests.metadata.store_suite import World
 
 
 class MemoryWorld(World):

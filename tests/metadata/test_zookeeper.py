@@ -18,7 +18,8 @@ from metadata.store import (
     WatchEvent,
 )
 from metadata.zookeeper_store import ZookeeperStore
-from tests.metadata.store_suite import StoreSuite, World, fired
+from tests.metadata.store_session_suite import StoreSuite
+from tests.metadata.store_suite import World, fired
 from tests.support.zookeeper import expire, fresh_root, opened_store, shared_zookeeper
 
 
