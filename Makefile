@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.complete
+JOBS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -33,7 +34,7 @@ demo: $(STAMP)  ## the main job, end to end, on this machine
 
 test: $(STAMP)  ## run the tests
 	@echo "test: running the tests (embedded ZooKeeper included)"
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(STAMP)  ## ruff and mypy
 	@echo "lint: ruff check, ruff format --check, mypy --strict"
