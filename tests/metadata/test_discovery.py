@@ -390,6 +390,25 @@ async def test_a_watch_that_never_fires_is_made_up_for(
             await until(lambda: watcher.bookies.info[A] == moved)
 
 
+async def test_a_bookie_that_returns_while_it_is_looked_for_is_found(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It leaves; we find it in neither list, and before we know that it is back and listed."""
+    world = World()
+    await world.add(A)
+    async with world.watching() as watcher:
+        world.script.add(
+            Fault(request_seconds=1), verb="get", path=f"{ROOT}/available/readonly/{A}"
+        )
+        await world.remove(A)
+        await trio.sleep(0.5)
+        await world.add(A)
+        await trio.sleep(0.51)
+        assert watcher.bookies == Bookies(frozenset({A})), "dropped, and about to be found"
+        assert world.script.is_played_out
+        await until(lambda: A in watcher.bookies.info)
+
+
 async def test_a_bookie_that_flickers_is_followed_to_the_end(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -234,6 +234,21 @@ async def test_an_auditor_that_loses_its_session_stops_and_stands_again(
         nursery.cancel_scope.cancel()
 
 
+async def test_an_auditor_whose_session_is_over_leaves_office_also_without_a_store(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    metadata = cluster()
+    candidate = Candidate(metadata, A)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(candidate.run)
+        await trio.testing.wait_all_tasks_blocked()
+        metadata.available = False
+        candidate.expire()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not candidate.election.is_elected
+        nursery.cancel_scope.cancel()
+
+
 async def test_an_auditor_stays_in_office_while_disconnected(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
