@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bookie.core.entry_ranges import Range
 from bookie.core.ledger import Ledger, Tombstone
 from bookie.core.write_cache import WriteCache
 from bookie.storage.admission import Admission, Split
@@ -26,6 +27,7 @@ from bookie.storage.journal_records import (
 from bookie.storage.journal_writer import Journal
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.ledgers import Ledgers, stored_state
+from bookie.storage.listing import list_entries
 from bookie.storage.reads import Batch, Cold, Reads
 from runtime.workers import Worker, Workers
 from wire.errors import Status
@@ -282,6 +284,14 @@ class Engine:
     ) -> Batch | Status | Cold:
         ledger = self._ledgers.get(ledger_id)
         return self.reads.read_batch(ledger, first, count_max=count_max, bytes_max=bytes_max)
+
+    def list_entries(self, ledger_id: int) -> list[Range] | Status:
+        """Which entries are here: ascending ranges of ids. In limbo too: what is not listed is
+        then missing for whoever compares, and gets repaired."""
+        ledger = self._ledgers.get(ledger_id)
+        if not ledger.exists:
+            return ledger.absent()
+        return list_entries(ledger, self.directories[ledger.home].index)
 
     def lac(self, ledger_id: int) -> int | Status | Cold:
         return self.reads.lac(self._ledgers.get(ledger_id))

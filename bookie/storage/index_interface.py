@@ -97,6 +97,9 @@ class Index(Protocol):
     def logs(self) -> Iterator[tuple[int, StoredLog]]:
         """Every entry log that the index knows, by id."""
 
+    def runs(self) -> Iterator[IndexedRun]:
+        """Every run of every ledger. A walk over the whole index: for checks, not for every day."""
+
     def find_run(self, ledger_id: int, entry_id: int) -> IndexedRun | None:
         """A run that holds the entry: an undamaged one if there is any. None is a promise."""
 
@@ -118,6 +121,9 @@ class Index(Protocol):
     def run_offsets(self, log_id: int) -> list[int]:
         """Where the indexed runs of one log begin, ascending. Walks the whole index: for
         finding the way past damage, not for every day."""
+
+    def run_keys(self, log_id: int) -> dict[int, bytes]:
+        """The keys of the runs of one log, by where these begin, ascending. As costly."""
 
     def compact(self, *, first_ledger: int, last_ledger: int) -> None:
         """Get rid of what deletions left behind in the keys of these ledgers."""

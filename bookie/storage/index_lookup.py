@@ -100,14 +100,22 @@ class IndexLookup(ABC):
                 log_id = id_in_key(key)
                 yield log_id, decode_log(log_id, value)
 
+    def runs(self) -> Iterator[IndexedRun]:
+        for page in self._pages(RUN_PREFIX):
+            for key, value in page:
+                yield IndexedRun(key, value)
+
     def run_offsets(self, log_id: int) -> list[int]:
-        offsets = []
+        return list(self.run_keys(log_id))
+
+    def run_keys(self, log_id: int) -> dict[int, bytes]:
+        keys = {}
         for page in self._pages(RUN_PREFIX, values=False):
             for key, _ in page:
                 _, _, location = decode_run_key(key)
                 if location >> 32 == log_id:
-                    offsets.append(location & 0xFFFFFFFF)
-        return sorted(offsets)
+                    keys[location & 0xFFFFFFFF] = key
+        return dict(sorted(keys.items()))
 
     def find_run(self, ledger_id: int, entry_id: int) -> IndexedRun | None:
         """The first undamaged run met, without looking for newer ones.
