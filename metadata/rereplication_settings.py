@@ -132,10 +132,11 @@ class RereplicationSettings:
         path = self._paths.rereplication_disabled
         while True:
             try:
-                stat, watch = await self._store.exists_and_watch(path)
-                if stat is None:
+                # Asked before every repair: a watch that never fires would be left each time.
+                if await self.is_enabled():
                     return
-                while not await self._fires(watch):
+                stat, watch = await self._store.exists_and_watch(path)
+                while stat is not None and not await self._fires(watch):
                     if await self.is_enabled():
                         return
             except StoreUnavailableError:

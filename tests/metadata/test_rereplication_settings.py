@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from metadata.faults import NEVER, Fault, Outcome, Script
+from metadata.faults import NEVER, Fault, Outcome, Request, Script
 from metadata.memory import MemoryMetadata
 from metadata.paths import ClusterPaths
 from metadata.records import decode_check_time
@@ -108,7 +108,7 @@ async def test_waiting_outlasts_trouble(
     world = World()
     await world.other.disable()
     if trouble == "lost watch":
-        world.script.add(Fault(watch_seconds=NEVER), verb="exists")
+        world.script.add(Fault(watch_seconds=NEVER), verb="exists", skip=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.settings.wait_enabled)
         await trio.testing.wait_all_tasks_blocked()
@@ -122,6 +122,17 @@ async def test_waiting_outlasts_trouble(
         await trio.sleep(30)
         assert nursery.child_tasks, "still paused"
         await world.other.enable()
+
+
+async def test_asking_leaves_no_watch_behind() -> None:
+    watched = []
+
+    def record(request: Request) -> None:
+        watched.append(request.watched)
+
+    world = World()
+    await settings_of(world.metadata.connect(record)).wait_enabled()
+    assert watched == [False]
 
 
 # ---------------------------------------------------------------------- delay
