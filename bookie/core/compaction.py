@@ -1,9 +1,24 @@
-"""Which entry logs to rewrite, and how fast. Emptiest first, within a budget of bytes."""
+"""Which entry logs to rewrite, when, and how fast. Emptiest first, within a budget of bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
+
+from wire.errors import LedgerError
+
+
+class CompactionError(LedgerError):
+    """Rules of compaction that make no sense."""
+
+
+class Kind(Enum):
+    """What makes a round of compaction begin."""
+
+    MINOR = "minor"  # often, and only logs that hold next to nothing
+    MAJOR = "major"  # seldom, and logs that are half empty
+    EAGER = "eager"  # a disk is getting full: anything that gives space back
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,84 @@ def choose(logs: Iterable[LogUse], *, threshold: float) -> list[LogUse]:
     return sorted(
         (log for log in logs if log.share < threshold), key=lambda log: (log.share, log.log_id)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Below which living share a log is rewritten, and how often that is looked at.
+
+    An interval or a threshold of zero, or below it, means never.
+    """
+
+    minor_threshold: float = 0.2
+    minor_seconds: float = 3600.0
+    major_threshold: float = 0.5
+    major_seconds: float = 86400.0
+    eager_threshold: float = 0.8
+    eager_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, threshold in (
+            ("minorCompactionThreshold", self.minor_threshold),
+            ("majorCompactionThreshold", self.major_threshold),
+        ):
+            if threshold >= 1:
+                raise CompactionError(f"{name} is {threshold}: want less than 1, or 0 for never")
+        if self.major_threshold > 0 and self.minor_threshold > self.major_threshold:
+            raise CompactionError(
+                f"minorCompactionThreshold ({self.minor_threshold}) is above "
+                f"majorCompactionThreshold ({self.major_threshold}): want it at or below"
+            )
+
+    def threshold(self, kind: Kind) -> float:
+        if kind is Kind.MINOR:
+            return self.minor_threshold
+        # A disk that fills up must not be treated more gently than one that does not.
+        eager = max(self.eager_threshold, self.major_threshold)
+        return self.major_threshold if kind is Kind.MAJOR else eager
+
+    def seconds(self, kind: Kind) -> float:
+        return {
+            Kind.MINOR: self.minor_seconds,
+            Kind.MAJOR: self.major_seconds,
+            Kind.EAGER: self.eager_seconds,
+        }[kind]
+
+
+class Schedule:
+    """When which round is due. Time comes in as a number.
+
+    A major round does all that a minor one would, so it counts as one. Rounds that operators
+    suspended become due as soon as they are resumed.
+    """
+
+    def __init__(self, rules: Rules, *, now: float) -> None:
+        self.rules = rules
+        self.suspended: set[Kind] = set()
+        self._last = dict.fromkeys(Kind, now)
+        self._last[Kind.EAGER] = float("-inf")  # nothing to wait for when space gets short
+
+    def due(self, now: float, *, is_tight: bool) -> Kind | None:
+        """The round to begin now, the most thorough one first."""
+        for kind in (Kind.EAGER, Kind.MAJOR, Kind.MINOR):
+            if kind is Kind.EAGER and not is_tight:
+                continue
+            if self.allows(kind) and now - self._last[kind] >= self.rules.seconds(kind):
+                return kind
+        return None
+
+    def allows(self, kind: Kind) -> bool:
+        """Whether a round of this kind may run. Eager ones go by the rules for major ones."""
+        asked = Kind.MAJOR if kind is Kind.EAGER else kind
+        has_rule = self.rules.threshold(kind) > 0 and self.rules.seconds(kind) > 0
+        return has_rule and asked not in self.suspended
+
+    def began(self, kind: Kind, now: float) -> None:
+        self._last[kind] = now
+        if kind is not Kind.MINOR:
+            self._last[Kind.MINOR] = now
+        if kind is Kind.EAGER:
+            self._last[Kind.MAJOR] = now
 
 
 class Budget:

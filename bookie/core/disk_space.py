@@ -68,7 +68,11 @@ def judge(spaces: Mapping[str, Space], thresholds: Thresholds, *, read_only: boo
 
     A ledger stays in the directory that it began in, so one full directory already means that some
     ledgers cannot grow; and a full journal disk stops everything.
+
+    `read_only` is what this function said last time, and nothing else: whoever has other reasons
+    for being read-only would otherwise stay so until the disks are below the low-water mark.
     """
+    assert spaces, "a bookie has disks"
     path, space = max(spaces.items(), key=lambda item: item[1].used)
     limit = thresholds.low_water if read_only else thresholds.full
     must_stop = space.used >= limit

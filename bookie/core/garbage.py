@@ -33,6 +33,7 @@ class Comparison:
         self._local = local
         self._at = 0
         self._previous = -1
+        self.listed_count = 0
 
     def feed(self, listed: Sequence[int]) -> list[int]:
         """Take the next range of listed ledgers; the local ones up to its end that it lacks."""
@@ -45,6 +46,7 @@ class Comparison:
                 "nothing is deleted on its word"
             )
         self._previous = max(present)
+        self.listed_count += len(present)
         start = self._at
         self._at = bisect_right(self._local, self._previous, start)
         return [ledger for ledger in self._local[start : self._at] if ledger not in present]
@@ -65,9 +67,16 @@ class Suspicion:
     def __init__(self) -> None:
         self._waiting: frozenset[int] = frozenset()
 
-    def confirmed(self, candidates: Sequence[int], *, local_count: int) -> list[int]:
-        suspicious = len(candidates) > SUSPICIOUS_SHARE * local_count and local_count > 1
-        if not suspicious:
+    def confirmed(
+        self, candidates: Sequence[int], *, local_count: int, listed_count: int
+    ) -> list[int]:
+        """Those of the candidates that may go now.
+
+        A listing without any ledger is always suspicious: that is how a store looks that was
+        reformatted, or that somebody else's configuration points at.
+        """
+        many = len(candidates) > SUSPICIOUS_SHARE * local_count and local_count > 1
+        if not many and listed_count > 0:
             self._waiting = frozenset()
             return list(candidates)
         agreed = [ledger_id for ledger_id in candidates if ledger_id in self._waiting]

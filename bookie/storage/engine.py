@@ -17,6 +17,7 @@ from bookie.core.ledger import Ledger, Tombstone
 from bookie.core.write_cache import WriteCache
 from bookie.storage.admission import Admission, Split
 from bookie.storage.checkpoints import Checkpoints
+from bookie.storage.disk_watch import Acceptance
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.journal_records import (
     NO_MASTER_KEY,
@@ -29,10 +30,11 @@ from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.ledgers import Ledgers, stored_state
 from bookie.storage.listing import list_entries
 from bookie.storage.reads import Batch, Cold, Reads
+from bookie.storage.upkeep import Drop, Upkeep
 from runtime.workers import Worker, Workers
 from wire.errors import Status
 from wire.scan_v2 import AddBatch, AddRun
-from wire.types import MASTER_KEY_BYTES
+from wire.types import MASTER_KEY_BYTES, NO_ENTRY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +59,12 @@ class EngineCallbacks:
     on_durable: Callable[[list[object]], None]
     #: The LAC of a ledger with waiters rose, or the ledger was fenced or dropped.
     on_news: Callable[[Ledger], None] = lambda ledger: None
-    #: A directory cannot be written (read-only is due), or can again.
+    #: A directory cannot be written, or can again; `on_acceptance` says what follows from it.
     on_trouble: Callable[[LedgerDirectory, Exception | None], None] = lambda directory, error: None
     #: A run cannot be read: count it, report it for re-replication.
     on_damage: Callable[[int, IndexedRun, Exception], None] = lambda directory, run, error: None
+    #: The bookie takes entries no longer, or again: its registration should say so.
+    on_acceptance: Callable[[Acceptance], None] = lambda acceptance: None
     #: A generation is in every index.
     on_checkpoint: Callable[[int], None] = lambda number: None
 
@@ -99,6 +103,7 @@ class Engine:
         ledgers: Ledgers,
         cache: WriteCache,
         workers: Workers,
+        make_upkeep: Callable[[Engine], Upkeep],
         options: EngineOptions,
         callbacks: EngineCallbacks,
         clock: Callable[[], float],
@@ -121,8 +126,9 @@ class Engine:
             workers,
             clock=clock,
             on_checkpoint=self._on_checkpoint,
-            on_trouble=callbacks.on_trouble,
+            on_trouble=self._on_trouble,
         )
+        self._first_generation = cache.active.number
         self.reads = Reads(
             directories,
             cache_bytes=options.read_cache_bytes,
@@ -136,6 +142,7 @@ class Engine:
             for number in range(options.reader_count)
         ]
         self._closing: Callable[[], None] | None = None
+        self.upkeep = make_upkeep(self)
 
     # Adds.
 
@@ -258,17 +265,51 @@ class Engine:
         if not ledger_ids:
             return
         sequence = self._checkpoints.seal().number
+        drops = []
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
             if not ledger.exists:
                 continue
             ledger.tombstone = Tombstone(now_ms, sequence)
             ledger.explicit_lac = None
+            ledger.lac = ledger.last_entry = NO_ENTRY
+            ledger.loaded = True
             self.reads.cache.forget(ledger_id)
             self._changed(ledger)
+            drops.append(Drop(ledger_id, ledger.home, sequence))
             if ledger.waiters:
                 self._callbacks.on_news(ledger)
-        self._checkpoints.seal()
+        self.upkeep.dropped(self._checkpoints.seal().number, drops)
+
+    def resume_drop(self, ledger_ids: Sequence[int]) -> None:
+        """Go on with deletions that an earlier life of the bookie did not finish.
+
+        The caller has asked the metadata again. Whoever was brought back since has no tombstone
+        any more; and nothing that this life has written is ever touched, whatever sequence a
+        tombstone names: one may have reached the disk ahead of the checkpoint that it names.
+        """
+        ledgers = [self._ledgers.get(ledger_id) for ledger_id in ledger_ids]
+        self.upkeep.resume(
+            [
+                Drop(ledger.id, ledger.home, min(tombstone.sequence, self._first_generation - 1))
+                for ledger in ledgers
+                if (tombstone := ledger.tombstone) is not None
+            ]
+        )
+
+    def forget(self, ledger_ids: Sequence[int]) -> None:
+        """Nothing is left of these dropped ledgers, and it was long ago: forget that they were.
+
+        The next checkpoint deletes their states. Until then, and after it, they are as new.
+        """
+        for ledger_id in ledger_ids:
+            ledger = self._ledgers.get(ledger_id)
+            if ledger.tombstone is None or ledger.is_pinned:
+                continue
+            ledger.tombstone = ledger.master_key = None
+            ledger.fenced = ledger.limbo = False
+            ledger.stored = b""
+            self._cache.change(ledger)
 
     # Reads.
 
@@ -325,11 +366,17 @@ class Engine:
         if active and self._clock() - active.opened_at >= self.options.flush_interval_seconds:
             self._checkpoints.seal()
         self._checkpoints.retry()
+        self.upkeep.tick()
         return self._checkpoints.free_some()
 
     def checkpoint(self) -> None:
         """Begin a checkpoint of everything added so far."""
         self._checkpoints.seal()
+
+    def retry_journals(self) -> None:
+        """Let journals that are short of room look again."""
+        for journal in self.journals:
+            journal.retry()
 
     def close(self, on_closed: Callable[[], None]) -> None:
         """Checkpoint everything, then close journals; the owner closes the directories after."""
@@ -372,7 +419,12 @@ class Engine:
         if answered:
             self._callbacks.on_durable(answered)
 
+    def _on_trouble(self, directory: LedgerDirectory, error: Exception | None) -> None:
+        self.upkeep.disks.note(directory.path, error)
+        self._callbacks.on_trouble(directory, error)
+
     def _on_checkpoint(self, number: int) -> None:
+        self.upkeep.on_checkpoint(number)
         self._callbacks.on_checkpoint(number)
         if self._closing is not None and self._checkpoints.is_idle:
             left = len(self.journals)

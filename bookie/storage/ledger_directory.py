@@ -8,15 +8,24 @@ durable; before the mark moves, everything it disposes of is in the index.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from bookie.core.ledger import Ledger
 from bookie.core.write_cache import Generation, Part
-from bookie.storage.entry_log_format import LOG_BYTES_TARGET, LogHeader, LogKind, log_id_of_name
+from bookie.storage.entry_log_format import (
+    LOG_BYTES_TARGET,
+    LogHeader,
+    LogKind,
+    log_id_of_name,
+    log_name,
+)
 from bookie.storage.entry_log_reader import OpenLogs
 from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.index_format import (
@@ -28,7 +37,7 @@ from bookie.storage.index_format import (
     encode_flag,
     ledger_key,
 )
-from bookie.storage.index_interface import IndexFailedError, TransientIndexError
+from bookie.storage.index_interface import IndexFailedError
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.log_table import Counted, LogTable
 from bookie.storage.mark_slots import MarkSlots, SlotMark
@@ -36,9 +45,13 @@ from runtime.files import FileSystem
 
 #: A failing disk (not a full one) gets this many tries, each in a new log.
 FAILURES_MAX: Final = 3
-#: A busy index is asked again this often before it counts as failed.
-_BUSY_TRIES: Final = 200
-_BUSY_SECONDS: Final = 0.005
+
+
+def is_full(error: Exception) -> bool:
+    """Whether a disk without room is what is behind this. RocksDB only says so in words."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, IndexFailedError) and "No space left" in str(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +93,6 @@ class LedgerDirectory:
         mark: LogMark,
         now_ms: Callable[[], int],
         pace: Callable[[], None],
-        sleep: Callable[[float], None],
         log_bytes_target: int = LOG_BYTES_TARGET,
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -97,13 +109,12 @@ class LedgerDirectory:
         self._store_id = store_id
         self._now_ms = now_ms
         self._pace = pace  # called after each chunk: naps while the loop should have the processor
-        self._sleep = sleep
-        self._log_bytes_target = log_bytes_target
+        self.log_bytes_target = log_bytes_target
         self._make_room = make_room  # gives up the reserve; whether there was any
         self._slots = MarkSlots(files, path)
         self._log: EntryLogWriter | None = None
         self._ended: dict[int, tuple[LogState, int]] = {}  # logs that the index calls open yet
-        self._next_log_id = self._first_free_log_id()
+        self._log_ids = count(self._first_free_log_id())
         self._retrying = True
         self._failures = self._checkpoints = self._runs = self._run_bytes = 0
 
@@ -127,14 +138,17 @@ class LedgerDirectory:
         return CheckpointStatistics(self._checkpoints, self._runs, self._run_bytes, self._failures)
 
     def new_log_id(self) -> int:
-        """For the garbage thread too: ids only ever grow, and are never used twice."""
-        log_id = self._next_log_id
-        self._next_log_id += 1
-        return log_id
+        """For the garbage thread too: ids only ever grow, and no two threads get the same."""
+        return next(self._log_ids)
 
     def open_log(self, kind: LogKind) -> EntryLogWriter:
         header = LogHeader(self.new_log_id(), kind, self._store_id, self._now_ms())
-        log = EntryLogWriter(self._files, self.path, header)
+        try:
+            log = EntryLogWriter(self._files, self.path, header)
+        except OSError:
+            with contextlib.suppress(OSError):  # a file that nobody knows would stay for ever
+                self._files.remove(os.path.join(self.path, log_name(header.log_id)))
+            raise
         state = LogState.OPEN if kind is LogKind.FLUSH else LogState.COMPACTION
         self.table.begin(log.log_id, StoredLog(state, log.size, 0, header.created_ms))
         return log
@@ -165,19 +179,35 @@ class LedgerDirectory:
 
     def write(self, share: Share) -> None:
         """Take a checkpoint. After an error it can be repeated as a whole, in a new log."""
-        keys = list(self._write_runs(share))
-        if self._log is not None and keys:
-            self._log.sync()
+        begun = self._log
+        size = begun.size if begun is not None else 0
+        try:
+            keys = list(self._write_runs(share))
+            if self._log is not None and keys:
+                self._log.sync()
+        except OSError:
+            self._cut_off(self._log, size if self._log is begun else 0)
+            raise
+        try:
+            self._write_index(share, keys)
+        except (OSError, IndexFailedError):
+            self._let_go_of_log()
+            raise
+        self.mark = share.mark
+        self._checkpoints += 1
+
+    def _write_index(self, share: Share, keys: list[Counted]) -> None:
         # States before keys: a run whose ledger nobody knows could not be found.
         states: list[Counted] = [
-            (ledger_key(ledger.id), ledger.stored, {}) for ledger in share.changed
+            # A ledger without a state is one that is to be forgotten.
+            (ledger_key(ledger.id), ledger.stored or None, {})
+            for ledger in share.changed
         ]
-        self._busily(lambda: self.table.apply(states + keys))
+        self.table.apply(states + keys)
         settled = dict(self._ended)
         if self._log is not None:
             settled[self._log.log_id] = (LogState.OPEN, self._log.size)
-        mark = [(MARK_KEY, share.mark.encode())]
-        self._busily(lambda: self.table.settle(settled, mark))
+        self.table.settle(settled, [(MARK_KEY, share.mark.encode())])
         self.index.flush()
         self._slots.write(
             SlotMark(
@@ -187,8 +217,6 @@ class LedgerDirectory:
             )
         )
         self._ended.clear()
-        self.mark = share.mark
-        self._checkpoints += 1
 
     def end_cleanly(self) -> None:
         """After the last checkpoint: seal the open log and say that nothing is left to replay."""
@@ -206,7 +234,7 @@ class LedgerDirectory:
         for part in share.parts:
             ledger_id = part.ledger.id
             for run in part.runs_to_write():
-                if log is None or log.size + len(run.body) > self._log_bytes_target:
+                if log is None or log.size + len(run.body) > self.log_bytes_target:
                     if log is not None and log.run_count:
                         self._roll(log)
                         log = None
@@ -236,37 +264,46 @@ class LedgerDirectory:
         self._ended[log.log_id] = (LogState.SEALED, log.size)
         self._log = None
 
-    def _stumble(self, error: OSError | IndexFailedError) -> None:
-        """Keep the share (the journal has it too) and decide when to try again."""
+    def _cut_off(self, log: EntryLogWriter | None, size: int) -> None:
+        """Give back what a failed checkpoint wrote to its log and the index was never told.
+
+        On a full disk it would take the room that the next try needs. The log itself is not
+        written to any more: after an error its tail is in doubt.
+        """
+        self._let_go_of_log()
+        if log is None:
+            return
+        with contextlib.suppress(OSError):
+            if size:
+                file = self._files.open(log.path)
+                try:
+                    file.truncate(size)
+                finally:
+                    file.close()
+            elif not self.table.live_bytes(log.log_id):
+                self._files.remove(log.path)
+                self.table.forget(log.log_id)
+                self._ended.pop(log.log_id, None)
+
+    def _let_go_of_log(self) -> None:
+        """Go on in a new log. Without a footer, the run headers of this one say what is in it."""
         if self._log is not None:
-            # Its tail is in doubt. What the index names in it stays readable; a footer is not
-            # written, so the next start looks at its run headers.
             log = self.table.get(self._log.log_id)
             self._ended[self._log.log_id] = (LogState.SEALED, log.size if log else 0)
             self._log.close()
             self._log = None
+
+    def _stumble(self, error: OSError | IndexFailedError) -> None:
+        """Keep the share (the journal has it too) and decide when to try again."""
         if isinstance(error, IndexFailedError):
-            self.index.reopen()
-            self.table.reload()
+            self.table.reopen()
         self.trouble = error
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             self._retrying = self._make_room()
             return
         self._failures += 1
         self._retrying = False
         self.failed = self._failures >= FAILURES_MAX
-
-    def _busily(self, change: Callable[[], None]) -> None:
-        """RocksDB may ask for patience while it compacts; waiting inside it would hold the GIL."""
-        for _ in range(_BUSY_TRIES):
-            try:
-                return change()
-            except TransientIndexError:
-                self._sleep(_BUSY_SECONDS)
-        raise IndexFailedError(
-            f"index in {self.path} took no changes for {_BUSY_TRIES * _BUSY_SECONDS:.0f} s; "
-            "check the disk"
-        )
 
     def _first_free_log_id(self) -> int:
         names = map(log_id_of_name, self._files.list_directory(self.path))

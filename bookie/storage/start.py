@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bookie.core.write_cache import WriteCache
+from bookie.storage.disk_watch import DiskOptions, DiskWatch
 from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.garbage import GarbageOptions
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,
     NEEDS_INTEGRITY_CHECK_KEY,
@@ -34,7 +36,9 @@ from bookie.storage.log_repair import mend_logs
 from bookie.storage.log_table import LogTable
 from bookie.storage.mark_slots import MarkSlots, check_against_index
 from bookie.storage.replay import Replay, ReplayStatistics, nowhere
+from bookie.storage.reserve import Reserve
 from bookie.storage.store_files import StoreError, StoreFiles
+from bookie.storage.upkeep import Upkeep, UpkeepShell
 from runtime.files import FileSystem
 from runtime.workers import Workers
 
@@ -47,6 +51,8 @@ class StoreOptions:
 
     engine: EngineOptions = field(default_factory=EngineOptions)
     journal: JournalOptions = field(default_factory=JournalOptions)
+    garbage: GarbageOptions = field(default_factory=GarbageOptions)
+    disks: DiskOptions = field(default_factory=DiskOptions)
     allow_expansion: bool = False
     #: The operator's word that lost journal blocks are accepted: every ledger goes into limbo.
     accept_loss: bool = False
@@ -83,6 +89,7 @@ class Store:
 
     def finish_close(self) -> None:
         """After `Engine.close` has called back and the workers have stopped: say it was clean."""
+        self.engine.upkeep.end_cleanly()
         for directory in self.engine.directories:
             directory.end_cleanly()
             directory.close()
@@ -138,6 +145,18 @@ def _open(
     on_progress: Callable[[int, str], None],
 ) -> Store:
     journal_count = len(store.journal_paths)
+    reserves = [
+        Reserve(shell.files, path, size=options.disks.reserve_bytes) for path in store.ledger_paths
+    ]
+    disks = DiskWatch(
+        shell.files,
+        journal_paths=store.journal_paths,
+        ledger_paths=store.ledger_paths,
+        reserves=reserves,
+        options=options.disks,
+        clock=shell.clock,
+    )
+    disks.release_where_needed()
     store.prepare()
     opened.extend(_open_index(shell, store, path) for path in store.ledger_paths)
     was_clean = all(decode_flag(index.get(CLEAN_SHUTDOWN_KEY)) for index in opened)
@@ -158,16 +177,16 @@ def _open(
             number,
             path,
             files=shell.files,
-            table=LogTable(index),
+            table=LogTable(index, sleep=shell.sleep),
             store_id=store.store_id,
             mark=mark,
             now_ms=shell.now_ms,
             pace=partial(_pace, fill, shell.sleep),
-            sleep=shell.sleep,
             log_bytes_target=options.engine.log_bytes,
+            make_room=reserve.release,
         )
-        for number, (path, index, mark) in enumerate(
-            zip(store.ledger_paths, opened, marks, strict=True)
+        for number, (path, index, mark, reserve) in enumerate(
+            zip(store.ledger_paths, opened, marks, reserves, strict=True)
         )
     ]
     for directory in directories:
@@ -202,16 +221,36 @@ def _open(
             store.store_id,
             end,
             on_journal_failure,
-            on_journal_shortage,
+            partial(_note_shortage, disks, path, on_journal_shortage),
         )
         for path, end in zip(store.journal_paths, ends, strict=True)
     ]
+
+    def make_upkeep(engine: Engine) -> Upkeep:
+        return Upkeep(
+            engine,
+            directories,
+            UpkeepShell(
+                files=shell.files,
+                workers=shell.workers,
+                clock=shell.clock,
+                now_ms=shell.now_ms,
+                sleep=shell.sleep,
+            ),
+            options=options.garbage,
+            reserves=reserves,
+            disks=disks,
+            on_damage=callbacks.on_damage,
+            on_acceptance=callbacks.on_acceptance,
+        )
+
     engine = Engine(
         journals=journals,
         directories=directories,
         ledgers=ledgers,
         cache=cache,
         workers=shell.workers,
+        make_upkeep=make_upkeep,
         options=options.engine,
         callbacks=callbacks,
         clock=shell.clock,
@@ -287,6 +326,16 @@ def _journal(
         now_ms=shell.now_ms,
         sleep=shell.sleep,
     )
+
+
+def _note_shortage(
+    disks: DiskWatch,
+    path: str,
+    on_shortage: Callable[[Exception | None], None],
+    error: Exception | None,
+) -> None:
+    disks.note(path, error)
+    on_shortage(error)
 
 
 def _pace(fill: list[Callable[[], float]], sleep: Callable[[float], None]) -> None:
