@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -66,6 +67,20 @@ def decode_slot(data: bytes, what: str) -> SlotMark | None:
     return SlotMark(checkpoint, file_id, offset, sequence, time_ms, clean)
 
 
+def newest_slot(slots: Sequence[bytes], path: str) -> SlotMark | None:
+    """The newer one of both slots; None if none was ever completed."""
+    marks = [mark for data in slots if (mark := decode_slot(data, f"mark slot {path}"))]
+    if marks:
+        return max(marks)
+    if all(data.strip(b"\0") for data in slots):
+        # A crash can tear one slot, not both.
+        raise CorruptionError(
+            f"both mark slots in {path} are damaged: check the disk; removing the file "
+            "gives up the check that the index is not an old copy"
+        )
+    return None
+
+
 class MarkSlots:
     """The slot file of one ledger directory, created at its first use."""
 
@@ -78,16 +93,7 @@ class MarkSlots:
     def read(self) -> SlotMark | None:
         """The newest mark; None if none was ever completed."""
         slots = [self._file.read(SLOT_BYTES, number * SLOT_BYTES) for number in (0, 1)]
-        marks = [mark for data in slots if (mark := decode_slot(data, f"mark slot {self.path}"))]
-        if marks:
-            return max(marks)
-        if all(data.strip(b"\0") for data in slots):
-            # A crash can tear one slot, not both.
-            raise CorruptionError(
-                f"both mark slots in {self.path} are damaged: check the disk; removing the file "
-                "gives up the check that the index is not an old copy"
-            )
-        return None
+        return newest_slot(slots, self.path)
 
     def write(self, mark: SlotMark) -> None:
         """Keep the mark of a completed checkpoint, durably, in place of the one before the last."""
