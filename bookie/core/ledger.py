@@ -67,6 +67,11 @@ class Ledger:
         )
 
     @property
+    def is_special(self) -> bool:
+        """Whether an ordinary add with the right key needs a closer look."""
+        return self.fenced or self.limbo or self.tombstone is not None
+
+    @property
     def exists(self) -> bool:
         """Whether a read may find it. A ledger object without a key was merely asked about.
 
@@ -75,9 +80,9 @@ class Ledger:
         return (self.master_key is not None or self.limbo) and self.tombstone is None
 
     def accepts_key(self, key: bytes) -> bool:
-        """The first key presented is the ledger's; a stored key of zeros is no key yet."""
+        """The first key presented is the ledger's; one of zeros, or of nothing, is no key yet."""
         mine = self.master_key
-        return mine is None or mine == key or (not any(mine) and self.dirty == NOT_DIRTY)
+        return mine is None or mine == key or not any(mine)
 
     def admit_add(self, key: bytes, *, recovery: bool) -> Status:
         """Whether an add may be taken. The order of the checks is what Java peers see."""

@@ -33,7 +33,7 @@ from bookie.storage.reads import Batch, Cold, Reads
 from bookie.storage.upkeep import Drop, Upkeep
 from runtime.workers import Worker, Workers
 from wire.errors import Status
-from wire.scan_v2 import AddBatch, AddRun
+from wire.scan_v2 import AddBatch, AddMix, AddRun
 from wire.types import MASTER_KEY_BYTES, NO_ENTRY
 
 
@@ -150,6 +150,10 @@ class Engine:
         """v2 adds of one ledger; queue them with `commit`."""
         return self._admission.add_run(run)
 
+    def add_mix(self, mix: AddMix) -> dict[int, Status]:
+        """v2 adds of many ledgers, the refused ones by their place; queue them with `commit`."""
+        return self._admission.add_mix(mix)
+
     def add_entry(
         self, ledger_id: int, entry_id: int, lac: int, key: bytes, entry: bytes, flags: int
     ) -> Status:
@@ -250,8 +254,10 @@ class Engine:
         ledger = self._ledgers.get(ledger_id)
         self._admission.assert_committed()
         ledger.limbo = on
-        if on:
+        if on and not ledger.fenced:
             ledger.fenced = True
+            ledger.fence_durable = False
+            token = _Fencing(ledger, token)
         self._changed(ledger)
         self._admission.log_state(ledger, encode_limbo(ledger.id, on=on))
         self._admission.commit(token)

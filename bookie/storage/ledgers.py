@@ -72,7 +72,7 @@ class Ledgers:
             if stored is None:
                 continue
             ledger = Ledger(ledger_id, home=home, journal=journal, is_new=False)
-            ledger.master_key = stored.master_key or None
+            ledger.master_key = stored.master_key  # an empty one is a key too: the ledger exists
             ledger.fenced = stored.fenced
             ledger.limbo = stored.limbo
             if stored.tombstone is not None:

@@ -234,6 +234,7 @@ class Replay:
             ledger.master_key = record.master_key
         elif isinstance(record, Limbo):
             ledger.limbo = record.on
+            ledger.fenced |= record.on
         else:
             ledger.tombstone = None
             ledger.limbo = False

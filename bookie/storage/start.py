@@ -19,6 +19,7 @@ from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
 from bookie.storage.garbage import GarbageOptions
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,
+    MARK_KEY,
     NEEDS_INTEGRITY_CHECK_KEY,
     LogMark,
     decode_flag,
@@ -159,16 +160,19 @@ def _open(
     disks.release_where_needed()
     store.prepare()
     opened.extend(_open_index(shell, store, path) for path in store.ledger_paths)
-    was_clean = all(decode_flag(index.get(CLEAN_SHUTDOWN_KEY)) for index in opened)
+    clean = [_was_clean(index) for index in opened]
+    was_clean = all(clean)
     if store.added_journals and not store.is_new and not was_clean:
         raise StoreError(
             f"journal directory {store.added_journals[0]} is empty and the bookie was not stopped "
             "cleanly: acknowledged entries may be lost; restore it, or give the bookie up"
         )
-    marks = _marks(store, shell, opened, journal_count, was_clean, options.accept_loss)
+    marks = _marks(store, shell, opened, journal_count, clean, options.accept_loss)
     store.stamp()
-    for index in opened:
-        index.apply([(CLEAN_SHUTDOWN_KEY, encode_flag(False))])
+    for index, mark in zip(opened, marks, strict=True):
+        # A directory has its mark before it has anything else: one without a mark is new, and may
+        # take the others' mark for its own. And with "not clean" goes the list of journals.
+        index.apply([(MARK_KEY, mark.encode()), (CLEAN_SHUTDOWN_KEY, encode_flag(False))])
         index.flush()
 
     fill: list[Callable[[], float]] = []
@@ -261,6 +265,12 @@ def _open(
     return Store(engine, store, replayed=replay.statistics, needs_integrity_check=needs_check)
 
 
+def _was_clean(index: Index) -> bool:
+    """Whether its journals hold nothing for it. An index that never was in use has no flag."""
+    flag = index.get(CLEAN_SHUTDOWN_KEY)
+    return decode_flag(flag) if flag is not None else index.mark() is None
+
+
 def _open_index(shell: Shell, store: StoreFiles, path: str) -> Index:
     index_path = os.path.join(path, INDEX_NAME)
     if path in store.added:
@@ -274,7 +284,7 @@ def _marks(
     shell: Shell,
     indexes: Sequence[Index],
     journal_count: int,
-    was_clean: bool,
+    clean: Sequence[bool],
     accept_loss: bool,
 ) -> list[LogMark]:
     """Each directory's mark, checked against its slots; a new directory has what all have."""
@@ -287,8 +297,8 @@ def _marks(
         finally:
             slots.close()
     known = [mark for mark in stored if mark is not None]
-    for mark in known:
-        if len(mark.journals) != journal_count and not was_clean:
+    for mark, was_clean in zip(stored, clean, strict=True):
+        if mark is not None and len(mark.journals) != journal_count and not was_clean:
             raise StoreError(
                 f"the bookie had {len(mark.journals)} journal directories, {journal_count} are "
                 "configured: put the old list back, stop the bookie cleanly, then change it"

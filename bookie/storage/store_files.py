@@ -96,7 +96,7 @@ class StoreFiles:
             stamps = {path: self._stamp(path, STAMP_NAME) for path, _, _ in wanted}
             if any(stamps.values()):
                 # Somewhere the second half of stamping began, so the first half ended everywhere.
-                stamps = {p: stamp or self._stamp(p, NEW_STAMP) for p, stamp in stamps.items()}
+                stamps = {p: stamp or self._begun(p) for p, stamp in stamps.items()}
             known = {stamp.store_id for stamp in stamps.values() if stamp}
             missing = [(path, kind) for path, kind, _ in wanted if stamps[path] is None]
             self.is_new = not known
@@ -106,7 +106,8 @@ class StoreFiles:
             self._check_empty([path for path, _ in missing])
             self.store_id = known.pop() if known else self._begun_id() or new_store_id()
             assert len(self.store_id) == STORE_ID_BYTES
-            self.added = [path for path, _ in missing]
+            #: Directories that may be half made yet: nothing was promised from them.
+            self.added = [path for path, _, _ in wanted if not self._has(path, STAMP_NAME)]
             self.added_journals = [path for path, kind in missing if kind is Kind.JOURNAL]
             self._unstamped = [item for item in wanted if stamps[item[0]] is None]
         except BaseException:
@@ -156,8 +157,18 @@ class StoreFiles:
 
     def _begun_id(self) -> bytes | None:
         """The id that a first start chose before it died; its half-made files carry it."""
-        begun = {path: self._stamp(path, NEW_STAMP) for path, _, _ in self._wanted}
-        return next((stamp.store_id for stamp in begun.values() if stamp), None)
+        begun = [self._begun(path) for path, _, _ in self._wanted]
+        return next((stamp.store_id for stamp in begun if stamp), None)
+
+    def _begun(self, path: str) -> Stamp | None:
+        """The stamp under its other name. One that died unsynced is as good as none."""
+        try:
+            return self._stamp(path, NEW_STAMP)
+        except (StoreError, CorruptionError):
+            return None
+
+    def _has(self, path: str, file_name: str) -> bool:
+        return self._files.exists(os.path.join(path, file_name))
 
     def _stamp(self, path: str, file_name: str) -> Stamp | None:
         name = os.path.join(path, file_name)
