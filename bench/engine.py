@@ -1,0 +1,400 @@
+"""What the storage engine costs: one process, no network, real files, RocksDB, flush on.
+
+    python -m bench.engine [--quick] [--directory D] [--json F]
+
+Adds run until the write cache has turned ten times. CPU is that of the engine: the load is built
+in the same thread, and its time is taken off. Figures stand beside what this machine's disk and
+memory do in the same run; on a busy machine trust their relation, not the digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import trio
+
+from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.index import open_index
+from bookie.storage.reads import Batch, Cold
+from bookie.storage.start import Shell, Store, StoreOptions, open_store
+from runtime.files import OSFileSystem
+from runtime.process import tune_for_serving
+from runtime.workers import ThreadWorkers
+from wire.batch import encode_batch, join_records
+from wire.build_v2 import add_requests
+from wire.framing import FrameBuffer
+from wire.scan_v2 import AddBatch, AddMix, AddRun, scan_requests
+
+KEY = bytes(range(20))
+BUFFER_BYTES = 256 * 1024
+OUTSTANDING_BUFFERS = 16
+DIGEST = bytes(4)
+
+
+@dataclass
+class Figures:
+    rows: list[tuple[str, float, str, float | None, bool]] = field(default_factory=list)
+
+    def add(
+        self, name: str, value: float, unit: str, goal: float | None = None, *, least: bool = False
+    ) -> None:
+        """`goal` is the most that is wanted, or with `least` the least."""
+        self.rows.append((name, value, unit, goal, least))
+        wanted = ""
+        if goal is not None:
+            met = value >= goal if least else value <= goal
+            wanted = f"  goal {'>=' if least else '<='} {goal:g}: {'met' if met else 'MISSED'}"
+        sys.stdout.write(f"  {name:<52} {value:>12,.2f} {unit:<14}{wanted}\n")
+        sys.stdout.flush()
+
+
+def entry(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
+    ids = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
+    return ids + (entry_id - 1).to_bytes(8, "big", signed=True) + bytes(8) + DIGEST + payload
+
+
+class Load:
+    """Receive buffers full of adds, one after the other."""
+
+    def __init__(self, *, payload_bytes: int, ledger_count: int, batches: bool = False) -> None:
+        self.payload = os.urandom(payload_bytes)
+        self.per_buffer = max(1, BUFFER_BYTES // (payload_bytes + 64))
+        self.next_entry = [0] * ledger_count
+        self._turn = 0
+        self._batches = batches
+
+    def buffer(self) -> bytes:
+        ledgers = len(self.next_entry)
+        if ledgers == 1:
+            first = self.next_entry[0]
+            entries = [entry(1, first + n, self.payload) for n in range(self.per_buffer)]
+            self.next_entry[0] += self.per_buffer
+            if self._batches:
+                return encode_batch(
+                    join_records(entries), request_id=1, ledger_id=1, first_entry_id=first,
+                    last_entry_id=first + self.per_buffer - 1, count=self.per_buffer,
+                    master_key=KEY,
+                )  # fmt: skip
+        else:
+            entries = []
+            for _ in range(self.per_buffer):
+                number = self._turn % ledgers
+                self._turn += 1
+                entries.append(entry(number + 1, self.next_entry[number], self.payload))
+                self.next_entry[number] += 1
+        return add_requests(entries, master_key=KEY)
+
+
+class Bench:
+    """An open store on real files, driven as a server would drive it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.workers = ThreadWorkers()
+        self.durable = 0
+        self.worst_stall = 0.0
+        self.store: Store = open_store(
+            [str(directory / "journal")],
+            [str(directory / "ledgers")],
+            Shell(files=OSFileSystem(), open_index=open_index, workers=self.workers),
+            StoreOptions(engine=EngineOptions()),
+            EngineCallbacks(on_durable=self._on_durable),
+            on_journal_failure=_fail,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        return self.store.engine
+
+    def _on_durable(self, tokens: list[object]) -> None:
+        self.durable += len(tokens)
+
+    async def watch_stalls(self) -> None:
+        """How late a timer of 1 ms fires at worst."""
+        while True:
+            started = time.perf_counter()
+            await trio.sleep(0.001)
+            self.worst_stall = max(self.worst_stall, time.perf_counter() - started - 0.001)
+
+    async def add(self, load: Load, count: int) -> Added:
+        """Add at least `count` entries, and wait until all of them are in entry logs."""
+        engine = self.engine
+        self.durable = committed = added = 0
+        building = 0.0
+        self.worst_stall = 0.0
+        before = _cpu(self.workers)
+        io_before = _written_bytes()
+        started = time.perf_counter()
+        while added < count:
+            building_from = time.thread_time()
+            data = load.buffer()
+            building += time.thread_time() - building_from
+            frames = FrameBuffer()
+            frames.feed(data)
+            for item in scan_requests(frames):
+                if isinstance(item, AddRun):
+                    engine.add_run(item)
+                elif isinstance(item, AddMix):
+                    engine.add_mix(item)
+                else:
+                    assert isinstance(item, AddBatch)
+                    engine.add_batch(item)
+            engine.commit(None)
+            committed += 1
+            added += load.per_buffer
+            await trio.lowlevel.checkpoint()
+            while engine.is_full or committed - self.durable >= OUTSTANDING_BUFFERS:
+                await trio.sleep(0.0005)
+                engine.tick()
+        await self.settle(committed)
+        seconds = time.perf_counter() - started
+        after = _cpu(self.workers)
+        cpu = {name: after[name] - before.get(name, 0.0) for name in after}
+        cpu["loop"] -= building
+        written = _written_bytes() - io_before
+        return Added(added, seconds, cpu, self.worst_stall, written)
+
+    async def settle(self, committed: int = 0) -> None:
+        """Until everything is durable and checkpointed."""
+        self.engine.checkpoint()
+        while self.durable < committed or self.engine.statistics().generations_waiting:
+            await trio.sleep(0.001)
+            self.engine.tick()
+        while self.engine.tick():  # noqa: ASYNC110 - nothing announces it, and it is short
+            await trio.sleep(0.0001)
+
+    async def close(self) -> None:
+        closed = trio.Event()
+        self.engine.close(closed.set)
+        await closed.wait()
+
+
+@dataclass
+class Added:
+    entries: int
+    seconds: float
+    cpu: dict[str, float]  # seconds by thread; "loop" without building the load
+    worst_stall: float
+    written_bytes: int
+
+    @property
+    def cpu_us(self) -> float:
+        """Steady state: files are prepared once and then recycled, so the preparer is apart."""
+        total = sum(cpu for name, cpu in self.cpu.items() if name != "journal-preparer")
+        return total / self.entries * 1e6
+
+
+def _cpu(workers: ThreadWorkers) -> dict[str, float]:
+    cpu = {worker.name: worker.cpu_seconds for worker in workers.statistics().workers}
+    return cpu | {"loop": time.thread_time()}
+
+
+def _written_bytes() -> int:
+    """What this process had written to block devices or will have, by the kernel's count."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    raise RuntimeError("/proc/self/io does not tell write_bytes")
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+@contextmanager
+def thread_cpu() -> Iterator[list[float]]:
+    taken: list[float] = []
+    started = time.thread_time()
+    yield taken
+    taken.append(time.thread_time() - started)
+
+
+def machine(figures: Figures, directory: Path) -> None:
+    """What the disk and the memory do by themselves."""
+    path = directory / "baseline"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DSYNC)
+    page = os.urandom(4096)
+    os.pwrite(fd, bytes(1 << 20), 0)
+    took = []
+    for n in range(100):
+        started = time.perf_counter()
+        os.pwrite(fd, page, (n % 256) * 4096)
+        took.append(time.perf_counter() - started)
+    figures.add("disk: durable write of 4 KiB, p50", median(took) * 1e6, "us")
+    block = os.urandom(1 << 20)
+    started = time.perf_counter()
+    for n in range(64):
+        os.pwrite(fd, block, n << 20)
+    figures.add("disk: durable writes of 1 MiB", 64 / (time.perf_counter() - started), "MiB/s")
+    os.close(fd)
+    path.unlink()
+    source = bytes(64 << 20)
+    started = time.perf_counter()
+    for _ in range(4):
+        bytearray(source)
+    figures.add("memory: copy", 256 / (time.perf_counter() - started), "MiB/s")
+
+
+async def adds(bench: Bench, figures: Figures, name: str, load: Load, count: int) -> Added:
+    added = await bench.add(load, count)
+    figures.add(f"{name}: rate", added.entries / added.seconds, "entries/s")
+    for thread, seconds in sorted(added.cpu.items()):
+        if seconds / added.entries > 2e-8:
+            figures.add(f"{name}: CPU, {thread}", seconds / added.entries * 1e6, "us")
+    return added
+
+
+def reads(bench: Bench, figures: Figures, load: Load, count: int) -> None:
+    engine = bench.engine
+    count = min(count, load.next_entry[0])
+    for _ in range(2):  # the first round brings the logs into the page cache
+        with thread_cpu() as taken:
+            for first in range(0, count, 250):
+                answers = engine.read_run(1, range(first, min(first + 250, count)))
+                for answer in answers:
+                    if not isinstance(answer, bytes):
+                        _warm(bench, answer)
+    figures.add("sequential read, page cache: CPU", taken[0] / count * 1e6, "us", 1.0)
+    with thread_cpu() as taken:
+        first = 0
+        while first < count:
+            found = engine.read_batch(1, first, count_max=1000, bytes_max=1 << 20)
+            if isinstance(found, Batch):
+                first += found.entry_count
+            else:
+                _warm(bench, found)
+    figures.add("batch read, page cache: CPU", taken[0] / count * 1e6, "us", 0.5)
+
+
+def _warm(bench: Bench, found: object) -> None:
+    assert isinstance(found, Cold), found
+    fetched: list[bool] = []
+    bench.engine.fetch(found, lambda: fetched.append(True))
+    while not fetched:
+        time.sleep(0.0005)
+        bench.workers.run_pending()
+
+
+async def run(figures: Figures, directory: Path, scale: float) -> None:
+    machine(figures, directory)
+    tune_for_serving()
+    turns = int(10 * EngineOptions().write_cache_bytes * scale)
+    kib = turns // 1124
+    plain = await session(figures, directory / "plain", "1 KiB", 1024, 1, kib)
+    figures.add("1 KiB adds: CPU in all", plain.cpu_us, "us", 4.0)
+    figures.add("1 KiB adds: written per byte added",
+                plain.written_bytes / (plain.entries * 1060), "x", 2.3)  # fmt: skip
+    figures.add("1 KiB adds: worst stall of the loop", plain.worst_stall * 1e3, "ms", 5.0)
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures.add("memory of the process, at most", rss, "MiB", 200.0)
+    batch = await session(
+        figures, directory / "batch", "100 B batches", 100, 1, turns // 140, batches=True
+    )
+    figures.add("100 B batches: CPU in all", batch.cpu_us, "us", 1.0)
+    hundred = await session(figures, directory / "hundred", "100 ledgers", 1024, 100, kib)
+    index_bytes = _tree_bytes(directory / "hundred" / "ledgers" / "current" / "index")
+    figures.add("100 ledgers: index", index_bytes / hundred.entries, "bytes/entry", 3.0)
+    many = await session(figures, directory / "many", "10,000 ledgers", 1024, 10_000, kib)
+    figures.add("10,000 ledgers: CPU in all", many.cpu_us, "us")
+    figures.add("10,000 ledgers: rate, of one ledger's",
+                (many.entries / many.seconds) / (plain.entries / plain.seconds), "x", 0.8,
+                least=True)  # fmt: skip
+    replay(figures, directory / "replay", kib // 10)
+
+
+async def session(
+    figures: Figures, directory: Path, name: str, payload_bytes: int, ledgers: int, count: int,
+    *, batches: bool = False,
+) -> Added:  # fmt: skip
+    """One store: adds, and for one ledger of ordinary adds also reads."""
+    load = Load(payload_bytes=payload_bytes, ledger_count=ledgers, batches=batches)
+    bench = Bench(directory)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        nursery.start_soon(bench.watch_stalls)
+        await trio.sleep(0.5)
+        added = await adds(bench, figures, name, load, count)
+        if ledgers == 1 and not batches:
+            reads(bench, figures, load, 100_000)
+        await bench.close()
+        nursery.cancel_scope.cancel()
+    bench.workers.stop()
+    bench.store.finish_close()
+    return added
+
+
+def replay(figures: Figures, directory: Path, count: int) -> None:
+    """Start on a journal that was never checkpointed, as after a kill."""
+    script = (
+        "import sys, trio; from pathlib import Path; from bench.engine import leave_journal; "
+        "trio.run(leave_journal, Path(sys.argv[1]), int(sys.argv[2]))"
+    )
+    if os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", script, str(directory),
+                 str(count)) != 9:  # fmt: skip
+        raise RuntimeError("the process that fills the journal did not end as it should")
+    with thread_cpu() as taken:
+        bench = Bench(directory)
+    entries = bench.store.replayed.entries
+    figures.add("replay: CPU", taken[0] / max(1, entries) * 1e6, "us", 2.0)
+    bench.workers.stop()
+    bench.store.abandon()
+
+
+async def leave_journal(directory: Path, count: int) -> None:
+    """Fill the journal with adds and die without a checkpoint."""
+    bench = Bench(directory)
+    load = Load(payload_bytes=1024, ledger_count=1)
+    bench.engine.options = EngineOptions(generation_bytes=1 << 40, write_cache_bytes=1 << 42)
+    committed = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        while load.next_entry[0] < count:
+            frames = FrameBuffer()
+            frames.feed(load.buffer())
+            for item in scan_requests(frames):
+                assert isinstance(item, AddRun)
+                bench.engine.add_run(item)
+            bench.engine.commit(None)
+            committed += 1
+            await trio.lowlevel.checkpoint()
+        while bench.durable < committed:  # noqa: ASYNC110 - likewise
+            await trio.sleep(0.001)
+        os._exit(9)
+
+
+def _tree_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*.sst"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one cache turn instead of ten")
+    parser.add_argument("--directory", type=Path, help="where to put the stores (a real disk)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=options.directory))
+    figures = Figures()
+    try:
+        trio.run(run, figures, directory, 0.1 if options.quick else 1.0)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    if options.json:
+        names = ("name", "value", "unit", "goal", "least")
+        rows = [dict(zip(names, row, strict=True)) for row in figures.rows]
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
