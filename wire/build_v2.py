@@ -17,6 +17,7 @@ from wire.types import MASTER_KEY_BYTES, Flag, Opcode
 _LENGTH: Final = struct.Struct(">I")
 _ID: Final = struct.Struct(">q")
 _READ: Final = struct.Struct(">IIq")  # length, word, ledger id; the entry id follows
+_START: Final = struct.Struct(">IIi")  # length, word, status
 _ANSWER: Final = struct.Struct(">IIiq")  # length, word, status, ledger id; the entry id follows
 _ANSWER_REST: Final = struct.Struct(">Iiq")  # the same without length
 _READ_ANSWER: Final = struct.Struct(">I16sq")  # length; word, status and ledger id; entry id
@@ -56,6 +57,21 @@ def add_answers(
     """One answer to an ADD for each id."""
     word = header_word(version, Opcode.ADD)
     return _frames(_ANSWER.pack(24, word, status_on_wire(status), ledger_id), entry_ids)
+
+
+def mixed_add_answers(ledger_ids: Sequence[int], entry_ids: Sequence[int]) -> bytes:
+    """One positive answer to an ADD for each pair."""
+    count = len(ledger_ids)
+    ids = [0] * (2 * count)
+    ids[0::2] = ledger_ids
+    ids[1::2] = entry_ids
+    packed = struct.pack(f">{2 * count}q", *ids)
+    prefix = _START.pack(24, header_word(VERSION_MAX, Opcode.ADD), Status.OK.v2)
+    size = len(prefix) + 16
+    frames = bytearray(prefix + bytes(16)) * count
+    for i in range(16):
+        frames[len(prefix) + i :: size] = packed[i::16]
+    return bytes(frames)
 
 
 def read_answers(

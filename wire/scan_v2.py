@@ -34,7 +34,7 @@ from wire.codec_v2 import (
 from wire.entry import ENTRY_HEADER_BYTES
 from wire.errors import BadRequestError, ProtocolError, Status, VersionError
 from wire.framing import LENGTH_BYTES, FrameBuffer, payload_length
-from wire.header_v2 import VERSION_MAX, split_word, status_from_wire
+from wire.header_v2 import VERSION_MAX, header_word, split_word, status_from_wire
 from wire.messages import AddBatchRequest, Response
 from wire.types import MASTER_KEY_BYTES, Flag, LedgerId, Opcode
 
@@ -50,6 +50,8 @@ _BATCH_READ_ANSWER_LENGTH: Final = 32
 
 _START: Final = struct.Struct(">iI")  # length, header word
 _ADD: Final = struct.Struct(">I32sqq")  # length; word, key and ledger id; entry id; LAC
+_PLAIN_ADD: Final = header_word(VERSION_MAX, Opcode.ADD)
+_MIXED_ADD: Final = struct.Struct(">II20sqqq")  # length, word, key, ledger id, entry id, LAC
 _IDS: Final = struct.Struct(">qq")
 _ANSWER: Final = struct.Struct(">I16sq")  # length; word, status and ledger id; entry id
 _PREFIX: Final = struct.Struct(">I20sq")  # word, key, ledger id
@@ -88,6 +90,20 @@ class AddRun(NamedTuple):
     ledger_id: LedgerId
     entry_ids: list[int]
     lac: int  # the highest one inside the entries
+    data: bytes
+    bounds: list[int]
+
+
+class AddMix(NamedTuple):
+    """ADD frames of version 2 without flags, of any ledgers; frame `i` has the `i`th of everything.
+
+    What many writers leave in one buffer. A run per frame would cost several times as much.
+    """
+
+    master_keys: list[bytes]
+    ledger_ids: list[LedgerId]
+    entry_ids: list[int]
+    lacs: list[int]
     data: bytes
     bounds: list[int]
 
@@ -144,7 +160,7 @@ class BatchReadAnswer(NamedTuple):
     bounds: Sequence[int]
 
 
-RequestItem: TypeAlias = AddRun | ReadRun | AddBatch | RequestFrame
+RequestItem: TypeAlias = AddRun | AddMix | ReadRun | AddBatch | RequestFrame
 ResponseItem: TypeAlias = AddAnswers | ReadAnswers | BatchReadAnswer | Response
 
 
@@ -157,7 +173,11 @@ def scan_requests(frames: FrameBuffer) -> Iterator[RequestItem]:
         version, opcode, flags = split_word(word)
         if opcode == Opcode.ADD and version <= VERSION_MAX and length >= _ADD_LENGTH_MIN:
             if min(_IDS.unpack_from(data, position + ADD_ENTRY_OFFSET)) >= 0:
-                item, position = _scan_adds(data, position, after, end, frames.limit)
+                item, after = _scan_adds(data, position, after, end, frames.limit)
+                if len(item.entry_ids) == 1 and word == _PLAIN_ADD:
+                    mix, after = _scan_mix(item, data, position, after, end, frames.limit)
+                    item = mix or item
+                position = after
             else:
                 item, position = decode_request(data[position + LENGTH_BYTES : after]), after
         elif (
@@ -258,6 +278,71 @@ def _scan_adds(data: bytes, position: int, after: int, end: int, limit: int) -> 
     version, _, flags = split_word(word)
     run = AddRun(version, flags, key, LedgerId(ledger_id), entry_ids, lac_max, data, bounds)
     return run, position
+
+
+def _scan_mix(
+    first: AddRun, data: bytes, position: int, after: int, end: int, limit: int
+) -> tuple[AddMix | None, int]:
+    """Plain adds from `position` on, `first` among them; none if the next one is not such.
+
+    Ends where frames of one ledger follow each other: there a run is cheaper again.
+    """
+    mix = AddMix(
+        [first.master_key], [first.ledger_id], first.entry_ids[:], [first.lac], data,
+        [position, after],
+    )  # fmt: skip
+    position = _take_equal_adds(mix, after - position, after, end)
+    length_max = limit - LENGTH_BYTES
+    frame_last = end - LENGTH_BYTES - _ADD_LENGTH_MIN
+    unpack_from = _MIXED_ADD.unpack_from
+    previous = mix.ledger_ids[-1]
+    while position <= frame_last:
+        length, word, key, ledger_id, entry_id, lac = unpack_from(data, position)
+        if word != _PLAIN_ADD or not _ADD_LENGTH_MIN <= length <= length_max:
+            break
+        after = position + LENGTH_BYTES + length
+        if after > end or ledger_id < 0 or entry_id < 0 or ledger_id == previous:
+            break
+        mix.master_keys.append(key)
+        mix.ledger_ids.append(ledger_id)
+        mix.entry_ids.append(entry_id)
+        mix.lacs.append(lac)
+        mix.bounds.append(after)
+        position = after
+        previous = ledger_id
+    if len(mix.ledger_ids) == 1:
+        return None, first.bounds[-1]
+    return mix, position
+
+
+def _take_equal_adds(mix: AddMix, size: int, position: int, end: int) -> int:
+    """Add frames of one size to the columns of a mix, many at a time; where the next one begins."""
+    rows_at = _equal_mixed_adds(size)
+    view = memoryview(mix.data)
+    length = size - LENGTH_BYTES
+    while (count := min((end - position) // size, _CHUNK)) >= _GUESS_COUNT_MIN:
+        rows = rows_at(view[position : position + count * size])
+        lengths, words, keys, ledger_ids, entry_ids, lacs = zip(*rows, strict=True)
+        if (
+            lengths.count(length) < count
+            or words.count(_PLAIN_ADD) < count
+            or min(ledger_ids) < 0
+            or min(entry_ids) < 0
+            or len(set(ledger_ids)) * 3 < count
+        ):
+            break
+        mix.master_keys.extend(keys)
+        mix.ledger_ids.extend(ledger_ids)
+        mix.entry_ids.extend(entry_ids)
+        mix.lacs.extend(lacs)
+        mix.bounds.extend(range(position + size, position + count * size + 1, size))
+        position += count * size
+    return position
+
+
+@lru_cache(maxsize=256)
+def _equal_mixed_adds(size: int) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
+    return struct.Struct(f">II20sqqq{size - 52}x").iter_unpack
 
 
 @lru_cache(maxsize=256)

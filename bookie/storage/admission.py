@@ -26,12 +26,16 @@ from bookie.storage.journal_writer import Journal
 from bookie.storage.ledgers import Ledgers
 from wire.batch import BATCH_HEAD_BYTES
 from wire.errors import Status
-from wire.scan_v2 import ADD_ENTRY_OFFSET, AddBatch, AddRun
+from wire.scan_v2 import ADD_ENTRY_OFFSET, AddBatch, AddMix, AddRun
 from wire.types import MASTER_KEY_BYTES, Flag
 
 #: What an entry costs in the write cache beside its bytes: dictionary slot, id and object header.
 ENTRY_OVERHEAD_BYTES: Final = 100
 _V2: Final = 2
+# As plain numbers: an operation on an enum costs more than the rest of an add's judgement.
+_RECOVERY_ADD: Final = int(Flag.RECOVERY_ADD)
+_HIGH_PRIORITY: Final = int(Flag.HIGH_PRIORITY)
+_DEFERRED_SYNC: Final = int(Flag.DEFERRED_SYNC)
 
 
 class Split:
@@ -126,6 +130,47 @@ class Admission:
         self._account(ledger, bounds[-1] - bounds[0], len(entries), run.entry_ids[-1], run.lac)
         return Status.OK
 
+    def add_mix(self, mix: AddMix) -> dict[int, Status]:
+        """Take v2 adds of many ledgers; the refused ones by their place."""
+        refused: dict[int, Status] = {}
+        ledgers, cache, log = self._ledgers, self._cache, self._logs[0]
+        data, bounds = mix.data, mix.bounds
+        one_journal = len(self._logs) == 1
+        size = 0
+        start = bounds[0]
+        rows = zip(
+            mix.master_keys, mix.ledger_ids, mix.entry_ids, mix.lacs, bounds[1:], strict=True
+        )
+        for place, (key, ledger_id, entry_id, lac, end) in enumerate(rows):
+            ledger = ledgers.get(ledger_id)
+            if ledger.master_key != key or ledger.is_special or self.read_only:
+                status, admitted = self._judge(ledger_id, key, 0)
+                if admitted is None:
+                    refused[place] = status
+                    start = end
+                    continue
+                self.claim(ledger, key)
+            part = ledger.active or cache.part(ledger)
+            part.entries[entry_id] = data[start + ADD_ENTRY_OFFSET : end]
+            if entry_id < part.low:
+                part.low = entry_id
+            if entry_id > ledger.last_entry:
+                ledger.last_entry = entry_id
+            if lac > ledger.lac:
+                ledger.lac = lac
+                if ledger.waiters:
+                    self._on_lac(ledger)
+            (log if one_journal else self._logs[ledger.journal]).add_slice(data, start, end, 1)
+            size += end - start
+            start = end
+        count = len(mix.ledger_ids) - len(refused)
+        for used in self._logs:
+            used.deferred &= not used.record_count
+        cache.grow(size + count * ENTRY_OVERHEAD_BYTES, count)
+        self.entries_added += count
+        self.bytes_added += size
+        return refused
+
     def add_entry(
         self, ledger_id: int, entry_id: int, lac: int, key: bytes, entry: bytes, flags: int
     ) -> Status:
@@ -142,9 +187,9 @@ class Admission:
         """Take a batch frame: one record of the journal, one run of the cache."""
         request, walk = batch.request, batch.walk
         flags = (
-            Flag.RECOVERY_ADD * request.recovery
-            | Flag.HIGH_PRIORITY * request.high_priority
-            | Flag.DEFERRED_SYNC * request.deferred_sync
+            _RECOVERY_ADD * request.recovery
+            | _HIGH_PRIORITY * request.high_priority
+            | _DEFERRED_SYNC * request.deferred_sync
         )
         status, ledger = self._judge(request.ledger_id, request.master_key, flags)
         if ledger is None:
@@ -203,10 +248,10 @@ class Admission:
             self._on_state(ledger)
 
     def _judge(self, ledger_id: int, key: bytes, flags: int) -> tuple[Status, Ledger | None]:
-        if self.read_only and not (flags & Flag.HIGH_PRIORITY and self.accepts_priority):
+        if self.read_only and not (flags & _HIGH_PRIORITY and self.accepts_priority):
             return Status.READ_ONLY, None
         ledger = self._ledgers.get(ledger_id)
-        status = ledger.admit_add(key, recovery=bool(flags & Flag.RECOVERY_ADD))
+        status = ledger.admit_add(key, recovery=flags & _RECOVERY_ADD != 0)
         return status, ledger if status is Status.OK else None
 
     def _open_part(self, ledger: Ledger, key: bytes) -> Part:
@@ -217,7 +262,7 @@ class Admission:
     def _log_entry(self, log: _Log, key: bytes, entry: bytes, flags: int) -> None:
         record_key = key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY
         log.add_pieces(encode_add_head(record_key, entry_bytes=len(entry), flags=flags), entry)
-        log.deferred &= bool(flags & Flag.DEFERRED_SYNC) and not flags & Flag.RECOVERY_ADD
+        log.deferred &= flags & (_DEFERRED_SYNC | _RECOVERY_ADD) == _DEFERRED_SYNC
 
     def _account(
         self, ledger: Ledger, size: int, items: int, last: int, lac: int, entries: int | None = None

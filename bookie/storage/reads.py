@@ -88,6 +88,7 @@ class Reads:
     def read_run(self, ledger: Ledger, entry_ids: Sequence[int]) -> list[bytes | Status | Cold]:
         """Many entries, each with its own answer; neighbours are cut out of their block at once."""
         answers: list[bytes | Status | Cold] = []
+        entry_ids = list(entry_ids)
         at, count = 0, len(entry_ids)
         low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
         while at < count:
