@@ -161,7 +161,7 @@ class Replay:
                 ledger_id, entry_id, lac = _IDS.unpack_from(payload, ids_start)
                 if ledger is None or ledger.id != ledger_id:
                     ledger = self._ledgers.get(ledger_id)
-                if skips[ledger.home] or ledger.tombstone is not None:
+                if _has(ledger, skips) or ledger.tombstone is not None:
                     self.statistics.skipped += 1
                     continue
                 key = payload[start:ids_start]
@@ -195,7 +195,7 @@ class Replay:
                 f"{path}: batch in block {position.sequence} at offset {position.offset}: {error}"
             ) from None
         ledger = self._ledgers.get(request.ledger_id)
-        if skips[ledger.home] or ledger.tombstone is not None:
+        if _has(ledger, skips) or ledger.tombstone is not None:
             self.statistics.skipped += 1
             return
         if request.master_key != ledger.master_key:
@@ -220,7 +220,7 @@ class Replay:
     ) -> None:
         record = decode_state(word, payload, start, end, position, path)
         ledger = self._ledgers.get(record.ledger_id)
-        if skips[ledger.home]:
+        if _has(ledger, skips):
             self.statistics.skipped += 1
             return
         if isinstance(record, Fence):
@@ -256,3 +256,12 @@ class Replay:
         if entry_id > ledger.last_entry:
             ledger.last_entry = entry_id
         ledger.raise_lac(lac)
+
+
+def _has(ledger: Ledger, skips: Sequence[bool]) -> bool:
+    """Whether the ledger's directory has what this block brings.
+
+    A ledger that no index knows has nothing on disk, and where it is assigned to now says nothing:
+    since its records were written a directory may have been added, and the rule goes by number.
+    """
+    return skips[ledger.home] and not ledger.loaded
