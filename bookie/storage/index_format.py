@@ -28,6 +28,8 @@ FORMAT_KEY: Final = b"Sformat"
 STORE_ID_KEY: Final = b"Sstore-id"
 NEEDS_INTEGRITY_CHECK_KEY: Final = b"Sneeds-integrity-check"
 CLEAN_SHUTDOWN_KEY: Final = b"Sclean-shutdown"
+#: The index was made anew from the logs, and no start since has completed its replay.
+REBUILT_KEY: Final = b"Srebuilt"
 
 _RUN_KEY = struct.Struct(">cQQQ")  # R, ledger, last entry, location
 _LEDGER_KEY = struct.Struct(">cQ")

@@ -61,6 +61,10 @@ class Ledgers:
     def in_memory(self) -> Sequence[Ledger]:
         return list(self._objects.values())
 
+    def is_stored(self, ledger: Ledger) -> bool:
+        """Whether an index knows it: its home is then beyond doubt."""
+        return self._indexes[ledger.home].ledger_state(ledger.id) is not None
+
     def _load(self, ledger_id: LedgerId) -> Ledger:
         """Its home is the directory that knows it, for ever; only a new ledger is assigned one.
 

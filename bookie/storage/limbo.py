@@ -1,4 +1,4 @@
-"""After a loss: every ledger of the store into limbo, durably, before anything is served."""
+"""After a loss: every ledger that it may have hit into limbo, before anything is served."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bookie.core.write_cache import WriteCache
-from bookie.storage.index_format import NEEDS_INTEGRITY_CHECK_KEY, encode_flag, ledger_key
+from bookie.storage.index_format import (
+    NEEDS_INTEGRITY_CHECK_KEY,
+    REBUILT_KEY,
+    decode_flag,
+    encode_flag,
+    ledger_key,
+)
 from bookie.storage.index_interface import PIECE_CHANGES_MAX, Change
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.ledgers import Ledgers, stored_state
+from bookie.storage.replay import Replay
 
 
 def put_all_in_limbo(
     directories: Sequence[LedgerDirectory], ledgers: Ledgers, cache: WriteCache
 ) -> None:
-    """Fence every ledger and stop trusting absence; an integrity check will lift it.
+    """Fence every ledger of these directories and stop trusting absence; an integrity check will
+    lift it.
 
     Which ledgers the loss has hit cannot be known here, so it may have hit any.
     """
@@ -32,8 +40,30 @@ def put_all_in_limbo(
                 piece = []
         index.apply(piece)
         index.flush()
+    homes = {directory.number for directory in directories}
     for ledger in ledgers.in_memory():
-        if ledger.exists:
+        # One that no index has may have been at home in any of them.
+        if ledger.exists and (ledger.home in homes or not ledgers.is_stored(ledger)):
             ledger.fenced = ledger.limbo = True
             ledger.stored = stored_state(ledger, None)
             cache.change(ledger)
+
+
+def finish_rebuild(
+    directories: Sequence[LedgerDirectory], ledgers: Ledgers, cache: WriteCache, replay: Replay
+) -> None:
+    """The first start after a rebuild: what the journals brought goes into limbo as well.
+
+    Their records may end a limbo of before, and may speak of ledgers that no log knows. Only when
+    the limbo is in the index is it a start like any other; a crash before that begins anew.
+    """
+    rebuilt = [d for d in directories if decode_flag(d.index.get(REBUILT_KEY))]
+    if not rebuilt:
+        return
+    put_all_in_limbo(rebuilt, ledgers, cache)
+    replay.checkpoint()
+    if cache.active or cache.sealed:  # no room on the disk, or no journal to name in a mark yet
+        return
+    for directory in rebuilt:
+        directory.index.apply([(REBUILT_KEY, None)])
+        directory.index.flush()

@@ -71,6 +71,12 @@ class MemoryIndexes:
             raise
         return index
 
+    def rename(self, old: str, new: str) -> None:
+        """As a file system would, for indexes that nobody has open."""
+        if old not in self._disks:
+            raise FileNotFoundError(old)
+        self._disks[new] = self._disks.pop(old)
+
     def crash(self, keep: Callable[[int], int] = keep_nothing) -> None:
         """Lose what a crash would lose; whoever had an index open is left with a dead one.
 

@@ -32,7 +32,7 @@ from bookie.storage.journal_reader import ReplayEnd
 from bookie.storage.journal_writer import Journal
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.ledgers import Ledgers
-from bookie.storage.limbo import put_all_in_limbo
+from bookie.storage.limbo import finish_rebuild, put_all_in_limbo
 from bookie.storage.log_repair import mend_logs
 from bookie.storage.log_table import LogTable
 from bookie.storage.mark_slots import MarkSlots, check_against_index
@@ -216,6 +216,7 @@ def _open(
     ends = replay.run(accept_damage=options.accept_loss)
     if any(end.evidence for end in ends):
         put_all_in_limbo(directories, ledgers, cache)
+    finish_rebuild(directories, ledgers, cache, replay)
     journals = [
         partial(
             _journal,
