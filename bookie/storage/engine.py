@@ -117,7 +117,12 @@ class Engine:
         self._ledgers = ledgers
         self.journals = [make(self._on_durable) for make in journals]
         self._admission = Admission(
-            ledgers, cache, self.journals, on_state=self._changed, on_lac=callbacks.on_news
+            ledgers,
+            cache,
+            self.journals,
+            on_state=self._changed,
+            on_return=self._returned,
+            on_lac=callbacks.on_news,
         )
         self._checkpoints = Checkpoints(
             cache,
@@ -142,6 +147,7 @@ class Engine:
             for number in range(options.reader_count)
         ]
         self._closing: Callable[[], None] | None = None
+        self._dropped: deque[tuple[int, Sequence[int]]] = deque()  # and after which checkpoint
         self.upkeep = make_upkeep(self)
 
     # Adds.
@@ -167,6 +173,7 @@ class Engine:
     def commit(self, token: object) -> bool:
         """Journal what was added since the last commit; False if there was nothing."""
         committed = self._admission.commit(token)
+        self._checkpoints.free_some()  # as fast as it comes in, or memory would only grow
         options = self.options
         if self._cache.is_due(
             bytes_min=options.generation_bytes, bytes_max=options.write_cache_bytes // 3
@@ -266,12 +273,13 @@ class Engine:
         """The ledgers are deleted, or belong elsewhere. Their runs go when this is checkpointed.
 
         What is in the cache now will still be flushed by the generation that holds it, with a write
-        sequence at or below the tombstone's: dead.
+        sequence at or below the tombstone's: dead. When that is done, the tombstones are written
+        by one more checkpoint, and only then do they count. Its mark lies in a later block of the
+        journal than everything from before the drop, so that no replay can undo it.
         """
         if not ledger_ids:
             return
         sequence = self._checkpoints.seal().number
-        drops = []
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
             if not ledger.exists:
@@ -282,10 +290,27 @@ class Engine:
             ledger.loaded = True
             self.reads.cache.forget(ledger_id)
             self._changed(ledger)
-            drops.append(Drop(ledger_id, ledger.home, sequence))
             if ledger.waiters:
                 self._callbacks.on_news(ledger)
-        self.upkeep.dropped(self._checkpoints.seal().number, drops)
+        self._dropped.append((sequence, ledger_ids))
+
+    def _write_tombstones(self, checkpoint: int) -> None:
+        """Everything from before these drops is in the index: write their tombstones for good."""
+        while self._dropped and self._dropped[0][0] <= checkpoint:
+            sequence, ledger_ids = self._dropped.popleft()
+            drops = []
+            for ledger in map(self._ledgers.get, ledger_ids):
+                if ledger.tombstone is not None and ledger.tombstone.sequence == sequence:
+                    self._changed(ledger)
+                    drops.append(Drop(ledger.id, ledger.home, sequence))
+            if drops:
+                self.upkeep.dropped(self._checkpoints.seal().number, drops)
+
+    def _returned(self, ledger: Ledger) -> None:
+        """A dropped ledger is here again. What was not deleted of it so far stays, and counts:
+        whoever sees an entry here must not lose it to the deletion."""
+        ledger.loaded = False
+        self.upkeep.keep(ledger.id, ledger.home)
 
     def resume_drop(self, ledger_ids: Sequence[int]) -> None:
         """Go on with deletions that an earlier life of the bookie did not finish.
@@ -430,6 +455,7 @@ class Engine:
         self._callbacks.on_trouble(directory, error)
 
     def _on_checkpoint(self, number: int) -> None:
+        self._write_tombstones(number)
         self.upkeep.on_checkpoint(number)
         self._callbacks.on_checkpoint(number)
         if self._closing is not None and self._checkpoints.is_idle:

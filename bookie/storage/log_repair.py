@@ -15,7 +15,7 @@ from bookie.storage.entry_log_format import Footer, LedgerTotals, log_id_of_name
 from bookie.storage.entry_log_reader import EntryLogReader, Gap
 from bookie.storage.entry_log_writer import seal_old_log
 from bookie.storage.index_format import LogState, StoredLog, location_of, run_key
-from bookie.storage.ledger_directory import LedgerDirectory
+from bookie.storage.ledger_directory import LedgerDirectory, is_full
 from runtime.files import FileSystem
 from wire.errors import CorruptionError
 
@@ -27,15 +27,18 @@ def mend_logs(files: FileSystem, directory: LedgerDirectory, *, was_clean: bool)
     reports = []
     for log_id in sorted(present | set(directory.table.ids())):
         stored = directory.table.get(log_id)
-        if stored is not None and stored.state in (LogState.SEALED, LogState.DAMAGED):
-            if log_id not in present:
+        if stored is not None and log_id not in present:
+            if stored.live_bytes:
                 reports.append(
                     f"entry log {log_name(log_id)} is missing in {directory.path}: its entries "
                     "are answered with errors until they are re-replicated"
                 )
+            # Of a log that was empty, a crash has only kept the record; it will be removed.
+            directory.table.settle({log_id: (LogState.SEALED, stored.size)})
             continue
-        if log_id in present:
-            reports += _mend(files, directory, log_id, stored, was_clean=was_clean)
+        if stored is not None and stored.state in (LogState.SEALED, LogState.DAMAGED):
+            continue
+        reports += _mend(files, directory, log_id, stored, was_clean=was_clean)
     directory.index.flush()
     return reports
 
@@ -78,6 +81,10 @@ def _mend(
     try:
         seal_old_log(file, Footer(log_id, end, ledgers), index.ledger_state)
         size = file.size()
+    except OSError as error:
+        if not is_full(error):
+            raise
+        size = file.size()  # it does without a footer: its run headers say the same
     finally:
         file.close()
     table.settle({log_id: (LogState.SEALED, size)})
