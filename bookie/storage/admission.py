@@ -98,12 +98,14 @@ class Admission:
         journals: Sequence[Journal],
         *,
         on_state: Callable[[Ledger], None],
+        on_return: Callable[[Ledger], None],
         on_lac: Callable[[Ledger], None],
     ) -> None:
         self._ledgers = ledgers
         self._cache = cache
         self._journals = journals
         self._on_state = on_state  # the ledger's state changed: the next checkpoint writes it
+        self._on_return = on_return  # a dropped ledger is repaired onto this bookie again
         self._on_lac = on_lac  # the LAC rose, and somebody waits for that
         self._logs = [_Log() for _ in journals]
         self.read_only = False
@@ -241,6 +243,7 @@ class Admission:
             ledger.tombstone = None
             ledger.limbo = False
             ledger.master_key = None
+            self._on_return(ledger)
         if ledger.master_key != key:
             ledger.master_key = key
             if len(key) != MASTER_KEY_BYTES:

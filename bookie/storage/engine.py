@@ -18,6 +18,7 @@ from bookie.core.write_cache import WriteCache
 from bookie.storage.admission import Admission, Split
 from bookie.storage.checkpoints import Checkpoints
 from bookie.storage.disk_watch import Acceptance
+from bookie.storage.garbage import Listing
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.journal_records import (
     NO_MASTER_KEY,
@@ -32,7 +33,7 @@ from bookie.storage.listing import list_entries
 from bookie.storage.reads import Batch, Cold, Reads
 from bookie.storage.upkeep import Drop, Upkeep
 from runtime.workers import Worker, Workers
-from wire.errors import Status
+from wire.errors import LedgerError, Status
 from wire.scan_v2 import AddBatch, AddMix, AddRun
 from wire.types import MASTER_KEY_BYTES, NO_ENTRY
 
@@ -311,6 +312,10 @@ class Engine:
         whoever sees an entry here must not lose it to the deletion."""
         ledger.loaded = False
         self.upkeep.keep(ledger.id, ledger.home)
+
+    def list_ledgers(self, done: Callable[[Listing | LedgerError], None]) -> None:
+        """Call back with the ledgers that the indexes know: what garbage collection begins with."""
+        self.upkeep.list_ledgers(done)
 
     def resume_drop(self, ledger_ids: Sequence[int]) -> None:
         """Go on with deletions that an earlier life of the bookie did not finish.

@@ -149,6 +149,7 @@ class GarbageWorker:
         )
         self._scrub = Scrub(directory, charge=self._charge_scrub, on_damage=self._note_damage)
         self._drops: dict[int, int] = {}  # ledger -> runs of this sequence and older are dead
+        self._handed: deque[tuple[int, int]] = deque()  # changes of it; a sequence of -1 ends one
         self._requests: deque[Callable[[], _Job]] = deque()
         self._rounds_asked: deque[Kind] = deque()
         self._scrubs_asked: deque[bool] = deque()
@@ -166,7 +167,11 @@ class GarbageWorker:
     def delete(self, ledger_id: int, sequence: int) -> None:
         """Delete the ledger's runs of this write sequence and older: a tombstone says so, and
         that it does is in the index on disk. Runs written later belong to a repair."""
-        self._drops[ledger_id] = sequence
+        self._handed.append((ledger_id, sequence))
+
+    def keep(self, ledger_id: int) -> None:
+        """Delete no more of this ledger."""
+        self._handed.append((ledger_id, -1))
 
     def list_ledgers(self) -> None:
         self._requests.append(lambda: _Job(Phase.LISTING, self._list()))
@@ -191,8 +196,9 @@ class GarbageWorker:
     def is_idle(self) -> bool:
         """Whether nothing is under way or asked for. What is paused is not idle."""
         under_way = self._short or self._compaction or self._slow
-        asked = self._drops or self._requests or self._rounds_asked or self._scrubs_asked
-        return not (under_way or asked)
+        drops = self._handed or self._drops
+        asked = self._requests or self._rounds_asked or self._scrubs_asked
+        return not (under_way or drops or asked)
 
     def statistics(self) -> GarbageStatistics:
         job = self._short or self._compaction or self._slow
@@ -204,7 +210,7 @@ class GarbageWorker:
             bytes_total=log[1] if log is not None else 0,
             rounds=dict(self._rounds),
             last_round_seconds=dict(self._round_seconds),
-            ledgers_waiting=len(self._drops),
+            ledgers_waiting=len(self._drops) + len(self._handed),
             ledgers_deleted=self._ledgers_deleted,
             runs_deleted=self._runs_deleted,
             logs_removed=self._logs_removed,
@@ -223,6 +229,7 @@ class GarbageWorker:
 
     def step(self) -> bool:
         """Do a little; False if there is nothing to do, or nothing that may be done yet."""
+        self._take_drops()
         job = self._choose() if self.enabled else None
         if job is None:
             return False
@@ -234,6 +241,14 @@ class GarbageWorker:
             self._finish(job)
             self._stumble(job, error)
         return True
+
+    def _take_drops(self) -> None:
+        while self._handed:
+            ledger_id, sequence = self._handed.popleft()
+            if sequence < 0:
+                self._drops.pop(ledger_id, None)
+            else:
+                self._drops[ledger_id] = sequence
 
     def _choose(self) -> _Job | None:
         if self._short is None:
@@ -305,10 +320,9 @@ class GarbageWorker:
     # Deleting.
 
     def _delete_dropped(self) -> Iterator[None]:
-        deleted: list[int] = []
+        drops = list(self._drops.items())
         count = self._runs_deleted
-        while self._drops:
-            ledger_id, sequence = next(iter(self._drops.items()))
+        for ledger_id, sequence in drops:
             try:
                 yield from self._delete_runs(ledger_id, sequence)
             except LedgerError as error:
@@ -316,18 +330,21 @@ class GarbageWorker:
                     raise
                 # One ledger that the index cannot tell about must not keep the others.
                 _log.error("runs of dropped ledger %d stay: %s", ledger_id, error)
-            if self._drops[ledger_id] == sequence:
+        self.directory.table.flush()  # done is what the index cannot lose any more
+        for ledger_id, sequence in drops:
+            if self._drops.get(ledger_id) == sequence:
                 del self._drops[ledger_id]
-            deleted.append(ledger_id)
-            self._ledgers_deleted += 1
+        self._ledgers_deleted += len(drops)
         yield from self._remove_dead()
         if self._runs_deleted - count > _DELETIONS_MANY:
-            index = self.directory.index
-            index.compact(first_ledger=min(deleted), last_ledger=max(deleted))
+            first, last = min(drops)[0], max(drops)[0]
+            self.directory.index.compact(first_ledger=first, last_ledger=last)
 
     def _delete_runs(self, ledger_id: int, sequence: int) -> Iterator[None]:
         after = b""
         while True:
+            if self._drops.get(ledger_id) != sequence:  # it was brought back meanwhile
+                return
             runs = self.directory.index.runs_from(ledger_id, 0, count_max=_PAGE_RUNS, after=after)
             dead: list[Counted] = [
                 (run.key, None, {run.log_id: -run.body_bytes})

@@ -116,6 +116,11 @@ class Upkeep:
         """Tombstones were set; their runs go once this checkpoint is in every index."""
         self._waiting.extend((checkpoint, drop) for drop in drops)
 
+    def keep(self, ledger_id: int, directory: int) -> None:
+        """The ledger is repaired onto this bookie again: delete no more of it."""
+        self._waiting = deque(item for item in self._waiting if item[1].ledger_id != ledger_id)
+        self.garbage[directory].keep(ledger_id)
+
     def resume(self, drops: Sequence[Drop]) -> None:
         """Go on with deletions of an earlier life, whose tombstones are on disk."""
         for drop in drops:
