@@ -1,18 +1,22 @@
 """A bookie's storage on one simulated machine: memory files, memory indexes, inline workers.
 
 Tests add, read, crash and restart without threads and without waiting; a seed decides what a crash
-leaves behind and which worker moves next.
+leaves behind and which worker moves next. The power can be cut before any operation on files or
+indexes (`cut_after`): whatever the bookie does then raises `PowerCut`, its own cleaning up
+included, until `crash` has decided what survives.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.index_interface import Change
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalOptions
-from bookie.storage.memory_index import MemoryIndexes
+from bookie.storage.memory_index import MemoryIndex, MemoryIndexes
 from bookie.storage.reads import Batch, Cold
 from bookie.storage.start import Shell, Store, StoreOptions, open_store
 from runtime.memory_files import MemoryFileSystem
@@ -22,15 +26,49 @@ from wire.batch import encode_batch, join_records
 from wire.build_v2 import add_requests
 from wire.errors import Status
 from wire.framing import FrameBuffer
-from wire.scan_v2 import AddBatch, AddRun, scan_requests
+from wire.header_v2 import header_word
+from wire.scan_v2 import AddBatch, AddRun, RequestItem, scan_requests
+from wire.types import Opcode
 
 KEY = bytes(range(20))
+
+
+class PowerCut(BaseException):
+    """The machine is off. No `except Exception` of the bookie may take it for an error."""
 
 
 def entry_of(ledger_id: int, entry_id: int, payload: bytes = b"", lac: int = -1) -> bytes:
     """An entry as a bookie sees it; the digest is the client's business."""
     ids = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
     return ids + lac.to_bytes(8, "big", signed=True) + bytes(8) + payload
+
+
+def entries_of(batch: Batch) -> list[bytes]:
+    """The entries of a batch, cut at their lengths."""
+    data = b"".join(batch.pieces)
+    entries = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        entries.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    assert len(entries) == batch.entry_count
+    return entries
+
+
+def add_frames(bodies: Sequence[bytes], *, key: bytes, flags: int = 0, version: int = 2) -> bytes:
+    """ADD frames as a client of this protocol version sends them."""
+    frames = add_requests(bodies, master_key=key, flags=flags)
+    if version == 2:
+        return frames
+    word = header_word(version, Opcode.ADD, flags).to_bytes(4, "big")
+    return frames.replace(header_word(2, Opcode.ADD, flags).to_bytes(4, "big") + key, word + key)
+
+
+def requests(data: bytes) -> list[RequestItem]:
+    """What a connection would make of a receive buffer."""
+    frames = FrameBuffer()
+    frames.feed(data)
+    return list(scan_requests(frames))
 
 
 def small_options(**changes: object) -> StoreOptions:
@@ -64,8 +102,12 @@ class Machine:
         self.failures: list[JournalError] = []
         self.damage: list[Exception] = []
         self.checkpoints: list[int] = []
+        self.troubles: list[tuple[int, Exception | None]] = []
         self.store: Store | None = None
         self.workers = InlineWorkers()
+        self.on_durable: Callable[[list[object]], None] = self.durable.extend
+        self.opened: dict[str, MemoryIndex] = {}  # the indexes of this life, by path
+        self._operations_left: int | None = None
 
     @property
     def engine(self) -> Engine:
@@ -76,7 +118,7 @@ class Machine:
         self.workers = InlineWorkers(self.random.randrange)
         shell = Shell(
             files=self.files,
-            open_index=self.indexes.open,
+            open_index=self._open_index,
             workers=self.workers,
             clock=lambda: self.now,
             now_ms=lambda: int(self.now * 1000),
@@ -84,7 +126,8 @@ class Machine:
             new_store_id=lambda: self.random.randbytes(16),
         )
         callbacks = EngineCallbacks(
-            on_durable=self.durable.extend,
+            on_durable=lambda tokens: self.on_durable(tokens),
+            on_trouble=lambda directory, error: self.troubles.append((directory.number, error)),
             on_damage=lambda directory, run, error: self.damage.append(error),
             on_checkpoint=self.checkpoints.append,
         )
@@ -118,44 +161,93 @@ class Machine:
         self.store.finish_close()
         self.store = None
 
+    def cut_after(self, operations: int) -> None:
+        """Cut the power in front of a later operation on files or indexes, counted from now."""
+        self._operations_left = operations
+        self.files.on_operation = lambda operation, path: self._tick()
+
+    def keep_power(self) -> None:
+        self._operations_left = None
+        self.files.on_operation = None
+
+    def _tick(self) -> None:
+        if self._operations_left is not None:
+            if self._operations_left <= 0:
+                raise PowerCut
+            self._operations_left -= 1
+
     def crash(self, *, power: bool = True) -> None:
         """The process dies; with `power`, the machine: what was not synced may be gone or torn."""
         self.store = None
+        self.keep_power()
         self.files.crash(self.random, keep=Keep.SOME if power else Keep.ALL)
         # The index keeps its newest changes in the process: any end of them may be gone.
         self.indexes.crash(lambda count: self.random.randint(0, count))
+
+    def _open_index(self, path: str, *, store_id: bytes, create: bool = False) -> MemoryIndex:
+        """An index whose changes are operations too: the power may go between two of them."""
+        self._tick()
+        index = self.indexes.open(path, store_id=store_id, create=create)
+        apply, flush, close = index.apply, index.flush, index.close
+
+        def apply_or_die(piece: Sequence[Change]) -> None:
+            self._tick()
+            apply(piece)
+            if self.files.log is not None:
+                self.files.log.append(f"index-apply {path} {_names(piece)}")
+
+        def flush_or_die() -> None:
+            self._tick()
+            flush()
+            if self.files.log is not None:
+                self.files.log.append(f"index-flush {path}")
+
+        def close_or_die() -> None:
+            self._tick()
+            close()
+
+        index.apply = apply_or_die  # type: ignore[method-assign]
+        index.flush = flush_or_die  # type: ignore[method-assign]
+        index.close = close_or_die  # type: ignore[method-assign]
+        self.opened[path] = index
+        return index
 
     # What a server would do.
 
     def add(
         self, ledger_id: int, entries: Sequence[tuple[int, bytes]], token: object,
-        *, key: bytes = KEY, flags: int = 0, lac: int = -1,
+        *, key: bytes = KEY, flags: int = 0, lac: int = -1, version: int = 2,
     ) -> list[Status]:  # fmt: skip
-        """Ordinary adds, in frames, as one receive buffer."""
+        """Ordinary adds, in frames, as one receive buffer; one status for each run of them."""
         bodies = [entry_of(ledger_id, entry_id, payload, lac) for entry_id, payload in entries]
-        frames = FrameBuffer()
-        frames.feed(add_requests(bodies, master_key=key, flags=flags))
         statuses = []
-        for item in scan_requests(frames):
+        for item in requests(add_frames(bodies, key=key, flags=flags, version=version)):
             assert isinstance(item, AddRun)
             statuses.append(self.engine.add_run(item))
         self.engine.commit(token)
         return statuses
 
+    def add_entry(
+        self, ledger_id: int, entry_id: int, payload: bytes, token: object,
+        *, key: bytes = KEY, flags: int = 0, lac: int = -1,
+    ) -> Status:  # fmt: skip
+        """An add by v3."""
+        entry = entry_of(ledger_id, entry_id, payload, lac)
+        status = self.engine.add_entry(ledger_id, entry_id, lac, key, entry, flags)
+        self.engine.commit(token)
+        return status
+
     def add_batch(
         self, ledger_id: int, entries: Sequence[tuple[int, bytes]], token: object,
-        *, key: bytes = KEY, flags: int = 0,
+        *, key: bytes = KEY, flags: int = 0, lac: int = -1,
     ) -> Status:  # fmt: skip
-        bodies = [entry_of(ledger_id, entry_id, payload) for entry_id, payload in entries]
-        frames = FrameBuffer()
-        frames.feed(
-            encode_batch(
-                join_records(bodies), request_id=1, ledger_id=ledger_id,
-                first_entry_id=entries[0][0], last_entry_id=entries[-1][0], count=len(entries),
-                master_key=key, flags=flags,
-            )
+        bodies = [entry_of(ledger_id, entry_id, payload, lac) for entry_id, payload in entries]
+        frame = encode_batch(
+            join_records(bodies), request_id=1, ledger_id=ledger_id,
+            first_entry_id=entries[0][0], last_entry_id=entries[-1][0], count=len(entries),
+            master_key=key, flags=flags,
         )  # fmt: skip
-        [item] = scan_requests(frames)
+        [item] = requests(frame)
         assert isinstance(item, AddBatch)
         status = self.engine.add_batch(item)
         self.engine.commit(token)
@@ -178,14 +270,7 @@ class Machine:
         if not isinstance(found, Batch):
             assert isinstance(found, Status)
             return found
-        data = b"".join(found.pieces)
-        payloads = []
-        while data:
-            size = int.from_bytes(data[:4], "big")
-            payloads.append(data[36 : 4 + size])
-            data = data[4 + size :]
-        assert len(payloads) == found.entry_count
-        return payloads
+        return [entry[32:] for entry in entries_of(found)]
 
     def _warm(self, ask: Callable[[], object]) -> object:
         for _ in range(10):
@@ -195,3 +280,13 @@ class Machine:
             self.engine.fetch(found, lambda: None)
             self.settle()
         raise AssertionError("still cold after ten fetches")
+
+
+def _names(piece: Sequence[Change]) -> str:
+    """What a piece changes, by the first byte of its keys: runs, ledgers, logs, mark, flags."""
+    signs = [("" if value is not None else "-") + chr(key[0]) for key, value in piece]
+    return " ".join(
+        f"{sign}x{count}" if count > 1 else sign
+        for sign, group in groupby(signs)
+        if (count := sum(1 for _ in group))
+    )
