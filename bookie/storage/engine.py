@@ -148,6 +148,7 @@ class Engine:
             for number in range(options.reader_count)
         ]
         self._closing: Callable[[], None] | None = None
+        self._forgotten: deque[tuple[int, Sequence[int]]] = deque()  # by which checkpoint, who
         self._dropped: deque[tuple[int, Sequence[int]]] = deque()  # and after which checkpoint
         self.upkeep = make_upkeep(self)
 
@@ -336,16 +337,16 @@ class Engine:
     def forget(self, ledger_ids: Sequence[int]) -> None:
         """Nothing is left of these dropped ledgers, and it was long ago: forget that they were.
 
-        The next checkpoint deletes their states. Until then, and after it, they are as new.
+        The next checkpoint deletes their states; after it they are as new. Not before: replay
+        passes over the entries of a ledger whose tombstone is on disk.
         """
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
             if ledger.tombstone is None or ledger.is_pinned:
                 continue
-            ledger.tombstone = ledger.master_key = None
-            ledger.fenced = ledger.limbo = False
             ledger.stored = b""
             self._cache.change(ledger)
+        self._forgotten.append((self._cache.active.number, ledger_ids))
 
     # Reads.
 
@@ -460,6 +461,8 @@ class Engine:
         self._callbacks.on_trouble(directory, error)
 
     def _on_checkpoint(self, number: int) -> None:
+        while self._forgotten and self._forgotten[0][0] <= number:
+            self._ledgers.forget_dropped(self._forgotten.popleft()[1])
         self._write_tombstones(number)
         self.upkeep.on_checkpoint(number)
         self._callbacks.on_checkpoint(number)

@@ -61,6 +61,13 @@ class Ledgers:
     def in_memory(self) -> Sequence[Ledger]:
         return list(self._objects.values())
 
+    def forget_dropped(self, ledger_ids: Sequence[int]) -> None:
+        """The index has forgotten that these were dropped: so does memory, unless they are back."""
+        for ledger_id in ledger_ids:
+            ledger = self._objects.get(ledger_id)
+            if ledger is not None and ledger.tombstone is not None and not ledger.is_pinned:
+                del self._objects[ledger_id]
+
     def is_stored(self, ledger: Ledger) -> bool:
         """Whether an index knows it: its home is then beyond doubt."""
         return self._indexes[ledger.home].ledger_state(ledger.id) is not None

@@ -16,6 +16,7 @@ from bookie.core.disk_space import Thresholds
 from bookie.storage.disk_watch import DiskOptions
 from bookie.storage.engine import EngineOptions
 from bookie.storage.garbage import GarbageOptions, Listing
+from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalOptions
 from bookie.storage.reads import Batch, Cold
 from bookie.storage.start import StoreOptions
@@ -70,6 +71,7 @@ class History:
         self.waiting: set[object] = set()
         self.faults: list[Fault] = []
         self.cold_reads = 0
+        self.forgettable: set[int] = set()
 
     def run(self, length: int) -> None:
         rng = self.random
@@ -85,6 +87,13 @@ class History:
         length = self.random.choice((20, 20, 20, 20, 0, 5, 33))
         return LedgerModel(ledger_id, bytes((number + at) % 255 + 1 for at in range(length)))
 
+    def _some_ledger(self) -> LedgerModel:
+        ledger = self.random.choice(self.ledgers)
+        if ledger.dropped and self.machine.engine.ledger(ledger.id).tombstone is None:
+            assert ledger.id in self.forgettable, f"the tombstone of {ledger.id} is gone"
+            ledger.forgotten()
+        return ledger
+
     def _do(self, name: str, operation: Callable[[], str | None]) -> None:
         self.trace.append(name)
         try:
@@ -94,6 +103,8 @@ class History:
         except PowerCut:
             self.trace.append("  the power went")
             self._crash()
+        except JournalError:
+            assert self.machine.failures, "the journal failed, and nobody was told"
         if self.machine.failures or any(d.failed for d in self.machine.engine.directories):
             self.trace.append("  the bookie gave up")
             self._crash()
@@ -116,7 +127,7 @@ class History:
         token: list[Owed] = []
         told = []
         for _ in range(self.random.choice((1, 1, 1, 2, 4))):
-            ledger = self.random.choice(self.ledgers)
+            ledger = self._some_ledger()
             told.append(
                 self.random.choice((self._add_v2, self._add_v3, self._add_batch))(ledger, token)
             )
@@ -204,10 +215,8 @@ class History:
     # State.
 
     def fence(self) -> str:
-        ledger = self.random.choice(self.ledgers)
-        token = self._token(
-            Owed(ledger, ids=ledger.accepted, fence=True, key=True)  # adds before it, too
-        )
+        ledger = self._some_ledger()
+        token = self._token(Owed(ledger, ids=ledger.accepted, fence=True, key=not ledger.fenced))
         status, wait = self.machine.engine.fence(ledger.id, ledger.key, token)
         if ledger.dropped:
             assert status is Status.NO_LEDGER
@@ -220,7 +229,7 @@ class History:
         return f"{ledger.id}: {status.name}"
 
     def write_lac(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         lac = self.random.choice(sorted(ledger.offered) or [-1])
         body = b"".join(n.to_bytes(8, "big", signed=True) for n in (ledger.id, lac, 0))
         if self.machine.engine.upkeep.disks.acceptance.read_only:
@@ -239,13 +248,13 @@ class History:
         return f"{ledger.id}: {lac}"
 
     def force(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         token = self._token(Owed(ledger, ids=ledger.accepted, key=bool(ledger.accepted)))
         self.machine.engine.force(ledger.id, token)
         return str(ledger.id)
 
     def limbo(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         if ledger.dropped:
             return "-"
         on = not ledger.limbo.now
@@ -270,6 +279,7 @@ class History:
 
         def listed(found: Listing | LedgerError) -> None:
             if isinstance(found, Listing):
+                self.forgettable.update(found.forgettable)
                 self.machine.engine.resume_drop(found.unfinished)
 
         upkeep.list_ledgers(listed)
@@ -285,7 +295,7 @@ class History:
     # Reads.
 
     def read(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         entry_id = self.random.choice([*sorted(ledger.offered), 0, 3, LAST_ENTRY])
         self._ask(
             lambda: self.machine.engine.read(ledger.id, entry_id),
@@ -298,7 +308,7 @@ class History:
         return f"{ledger.id}/{entry_id}"
 
     def read_run(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         ids = sorted(ledger.offered)[-20:]
         if self.random.random() < 0.3:
             self.random.shuffle(ids)
@@ -310,7 +320,7 @@ class History:
         return f"{ledger.id}/{ids}"
 
     def read_batch(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         first = self.random.choice([*sorted(ledger.offered), 0])
         count_max = self.random.choice((0, 1, 7))
         bytes_max = self.random.choice((1, 900, 1 << 20))
@@ -325,7 +335,7 @@ class History:
         return f"{ledger.id}/{first}"
 
     def read_lac(self) -> str:
-        ledger = self.random.choice(self.ledgers)
+        ledger = self._some_ledger()
         self._ask(lambda: self.machine.engine.lac(ledger.id), ledger.check_lac)
         return str(ledger.id)
 

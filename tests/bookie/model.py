@@ -182,6 +182,12 @@ class LedgerModel:
         self.explicit.doubt()
         self.limbo.doubt()
 
+    def forgotten(self) -> None:
+        """The bookie no longer remembers that it was dropped: it is as new."""
+        self.dropped = self.fenced = self.fence_kept = False
+        self.explicit.keep(self.explicit.offer(None))
+        self.limbo.keep(self.limbo.offer(False))
+
     def lose_power(self) -> None:
         self.soft.clear()
 
@@ -231,10 +237,10 @@ class Owed:
         assert not self.answered, "a token came back twice"
         self.answered = True
         ledger = self.ledger
+        ledger.fence_kept |= self.fence  # it outlives even a drop
         if self.life != ledger.life:
             return
         (ledger.soft if self.soft else ledger.kept).update(self.ids)
         ledger.key_kept |= self.key and not self.soft
-        ledger.fence_kept |= self.fence
         ledger.explicit.keep(self.explicit)
         ledger.limbo.keep(self.limbo)
