@@ -29,7 +29,7 @@ class Ledger:
 
     __slots__ = (
         "active", "dirty", "explicit_lac", "fence_durable", "fenced", "home", "id", "journal",
-        "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key", "sealed",
+        "key_presented", "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key", "sealed",
         "stored", "tombstone", "touched", "waiters",
     )  # fmt: skip
 
@@ -38,6 +38,7 @@ class Ledger:
         self.home = home  # index of the ledger directory that holds it
         self.journal = journal  # index of the journal directory that logs it
         self.master_key: bytes | None = None
+        self.key_presented = False  # by a client of this process, not found on disk
         self.fenced = False
         self.fence_durable = True  # False from the fence until its journal block is synced
         self.limbo = False
@@ -80,9 +81,12 @@ class Ledger:
         return (self.master_key is not None or self.limbo) and self.tombstone is None
 
     def accepts_key(self, key: bytes) -> bool:
-        """The first key presented is the ledger's; one of zeros, or of nothing, is no key yet."""
+        """The first key presented is the ledger's; a stored one of zeros, or of nothing, is none.
+
+        As with Apache's, which writes zeros for "not known yet". Presented, they are a key.
+        """
         mine = self.master_key
-        return mine is None or mine == key or not any(mine)
+        return mine is None or mine == key or not (any(mine) or self.key_presented)
 
     def admit_add(self, key: bytes, *, recovery: bool) -> Status:
         """Whether an add may be taken. The order of the checks is what Java peers see."""

@@ -141,8 +141,12 @@ def shifted(starts: Sequence[int], by: int) -> Sequence[int]:
 def runs_of_entries(entries: Mapping[int, bytes]) -> Iterator[Run]:
     """Sort entries by id and join them into runs within the limits."""
     ids = sorted(entries)
-    values = list(map(entries.__getitem__, ids))
+    values = [entries[entry_id] for entry_id in ids]
     start, count = 0, len(ids)
+    size = sum(map(len, values)) + count * PREFIX_BYTES
+    if count <= ENTRIES_MAX and size <= BYTES_MAX and ids[-1] - ids[0] < SPAN_MAX:
+        yield run_of(ids, values)  # the usual case when many ledgers share a generation
+        return
     while start < count:
         end = min(start + ENTRIES_MAX, count)
         if ids[end - 1] - ids[start] >= SPAN_MAX:

@@ -81,6 +81,10 @@ class Part:
 
     def runs_to_write(self) -> Iterator[Run]:
         """Everything as runs within the limits of a log, older copies of an id first."""
+        if not self.runs:
+            return runs_of_entries(self.entries)
+        if not self.entries:
+            return join(self.runs)
         return chain(join(self.runs), runs_of_entries(self.entries))
 
 

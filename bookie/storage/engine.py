@@ -18,7 +18,7 @@ from bookie.core.write_cache import WriteCache
 from bookie.storage.admission import Admission, Split
 from bookie.storage.checkpoints import Checkpoints
 from bookie.storage.disk_watch import Acceptance
-from bookie.storage.garbage import Listing
+from bookie.storage.garbage_values import Listing
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.journal_records import (
     NO_MASTER_KEY,

@@ -8,7 +8,6 @@ durable by itself at any moment, and then the counts must agree with exactly the
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -142,14 +141,15 @@ class LogTable:
 
     def _apply_all(self, groups: Iterable[tuple[list[Change], Mapping[int, int]]]) -> None:
         piece: list[Change] = []
-        moved: Counter[int] = Counter()
+        moved: dict[int, int] = {}
         for changes, bytes_by_log in groups:
             more = len(changes) + len(bytes_by_log)
             if len(piece) + len(moved) + more > PIECE_CHANGES_MAX:
                 self._apply(piece, moved)
-                piece, moved = [], Counter()
+                piece, moved = [], {}
             piece += changes
-            moved.update(bytes_by_log)
+            for log_id, count in bytes_by_log.items():
+                moved[log_id] = moved.get(log_id, 0) + count
         if piece:
             self._apply(piece, moved)
 

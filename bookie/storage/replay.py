@@ -60,6 +60,7 @@ class ReplayStatistics:
     #: Records of a directory that has them, or of a dropped ledger. A record that brought a ledger
     #: back after its drop stands before the entries that came with it.
     skipped: int = 0
+    seconds: float = 0.0
 
 
 class Replay:
@@ -94,6 +95,7 @@ class Replay:
 
     def run(self, *, accept_damage: bool = False) -> list[ReplayEnd]:
         """Replay everything; where each journal ends."""
+        started = self._clock()
         ends = []
         for number, path in enumerate(self._journal_paths):
             mark = self._positions[number]
@@ -110,6 +112,7 @@ class Replay:
             if end.position is not None:
                 self._positions[number] = MarkPosition(number, *end.position)
             ends.append(end)
+        self.statistics.seconds = self._clock() - started
         return ends
 
     def _start(self, number: int) -> MarkPosition | None:

@@ -57,7 +57,7 @@ def build_run(
 
     Every piece consists of whole records (length word and entry), in ascending order of id.
     `entry_ids` and `starts` (where each record begins, and where the body ends) are looked up
-    in the records when they are needed and not given.
+    in the records when they are needed and not given; `starts` may be a range.
     """
     assert 0 <= first <= last
     assert 0 < count <= RUN_ENTRIES_MAX
@@ -70,10 +70,14 @@ def build_run(
         body_bytes += len(piece)
     assert body_bytes <= RUN_BYTES_MAX or count == 1
     is_dense = last - first + 1 == count
-    places: Sequence[int] | int = _uniform_record_bytes(pieces, body_bytes, count)
+    places: Sequence[int] | int
+    if starts is None:
+        places = _uniform_record_bytes(pieces, body_bytes, count)
+    else:  # a range says that all records have one size
+        places = starts.step if type(starts) is range else starts
     if not places or (not is_dense and entry_ids is None):
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        places = places or starts or record_starts(body, count)
+        places = places or record_starts(body, count)
         if not is_dense and entry_ids is None:
             entry_ids = _entry_ids(body, places, count)
     header = RunHeader(
