@@ -13,13 +13,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
-from bookie.core.compaction import Budget, Kind, Rules, choose
+from bookie.core.compaction import Budget, Kind, choose
 from bookie.storage.compactor import Compactor
 from bookie.storage.entry_log_format import log_name
+from bookie.storage.garbage_values import GarbageOptions, GarbageStatistics, Listing, Phase
 from bookie.storage.index_format import LogState
 from bookie.storage.index_interface import IndexFailedError, TransientIndexError
 from bookie.storage.indexed_run import IndexedRun
@@ -27,7 +26,7 @@ from bookie.storage.ledger_directory import LedgerDirectory, is_full
 from bookie.storage.living_runs import is_dead
 from bookie.storage.log_table import Counted
 from bookie.storage.reserve import Reserve
-from bookie.storage.scrub import Scrub, ScrubReport
+from bookie.storage.scrub import Scrub
 from runtime.files import FileSystem
 from wire.errors import LedgerError
 
@@ -41,61 +40,6 @@ _PAGE_LEDGERS: Final = 1000
 _DELETIONS_MANY: Final = 100_000
 #: Longest nap of the thread; a longer wait is left to whoever wakes it.
 _NAP_SECONDS: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GarbageOptions:
-    rules: Rules = field(default_factory=Rules)
-    #: Compaction's share of the disk, read and written bytes together; 0 is without limit.
-    compaction_bytes_per_second: float = 32 << 20
-    #: How long one round may take; logs that it did not get to wait for the next. 0: any time.
-    round_seconds_max: float = 0.0
-    scrub_bytes_per_second: float = 4 << 20
-    #: Between scrubs of one log; 0 is never.
-    scrub_seconds: float = 86400.0
-    #: How full the write cache may be before compaction and scrub wait for the flush.
-    fill_max: float = 0.5
-    #: How long a dropped ledger is remembered, so that a zombie writer cannot bring it back.
-    tombstone_seconds: float = 7 * 86400.0
-
-
-class Phase(Enum):
-    IDLE = "idle"
-    LISTING = "listing"
-    DELETING = "deleting"
-    REMOVING = "removing"
-    COMPACTING = "compacting"
-    SCRUBBING = "scrubbing"
-    RESERVING = "reserving"
-
-
-class Listing(NamedTuple):
-    """The ledgers of one directory as its index has them, ascending."""
-
-    living: list[int]
-    unfinished: list[int]  # dropped in an earlier life, and some of their runs are still there
-    forgettable: list[int]  # dropped long ago, and nothing is left
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GarbageStatistics:
-    """A snapshot, for status pages and metrics. Counted since the start."""
-
-    phase: Phase
-    log_id: int | None  # being compacted
-    bytes_done: int  # of that log
-    bytes_total: int
-    rounds: dict[Kind, int]
-    last_round_seconds: dict[Kind, float]
-    ledgers_waiting: int  # dropped, runs not yet deleted
-    ledgers_deleted: int
-    runs_deleted: int
-    logs_removed: int
-    bytes_reclaimed: int  # sizes of the files removed
-    bytes_copied: int
-    damaged_runs: int
-    unreadable_logs: int
-    scrub: ScrubReport | None
 
 
 class _Job:

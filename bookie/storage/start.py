@@ -16,7 +16,7 @@ from functools import partial
 from bookie.core.write_cache import WriteCache
 from bookie.storage.disk_watch import DiskOptions, DiskWatch
 from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
-from bookie.storage.garbage import GarbageOptions
+from bookie.storage.garbage_values import GarbageOptions
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,
     MARK_KEY,

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from bookie.core.compaction import Kind, Schedule
 from bookie.storage.disk_watch import Acceptance, DiskWatch
-from bookie.storage.garbage import GarbageOptions, GarbageStatistics, GarbageWorker, Listing
+from bookie.storage.garbage import GarbageWorker
+from bookie.storage.garbage_values import GarbageOptions, GarbageStatistics, Listing
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.reserve import Reserve

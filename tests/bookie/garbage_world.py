@@ -8,7 +8,7 @@ from dataclasses import replace
 from bookie.core.compaction import Kind, Rules
 from bookie.storage.disk_watch import DiskOptions
 from bookie.storage.entry_log_format import log_id_of_name
-from bookie.storage.garbage import GarbageOptions
+from bookie.storage.garbage_values import GarbageOptions
 from bookie.storage.index_format import LogState
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory

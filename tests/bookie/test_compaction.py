@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from bookie.core.compaction import Kind, Rules
-from bookie.storage.garbage import GarbageOptions, Phase
+from bookie.storage.garbage_values import GarbageOptions, Phase
 from bookie.storage.index_format import LogState
+from bookie.storage.index_interface import Change
 from tests.bookie.garbage_world import (
     RECOVERY,
     check_alive,
@@ -89,8 +91,7 @@ def test_compaction_log_stays_open_across_sources_and_is_sealed_when_full() -> N
     drop(machine, 2, 3)
     [directory] = machine.engine.directories
     compact(machine)
-    opened = [log for log in directory.table.uses(LogState.COMPACTION)]
-    assert len(opened) == 1
+    assert len(directory.table.uses(LogState.COMPACTION)) == 1
     sealed = {log.log_id for log in directory.table.uses()}
     copies = {run.log_id for run in runs_of(directory)}
     assert len(copies & sealed) >= 2
@@ -245,7 +246,6 @@ def test_repaired_copy_is_served_in_place_of_the_damaged_run() -> None:
 
 def test_damaged_log_goes_with_the_ledger_of_its_damaged_run() -> None:
     machine = half_empty()
-    [directory] = machine.engine.directories
     path, _, _ = damaged_run(machine)
     compact(machine)
     drop(machine, 1)
@@ -345,31 +345,31 @@ def test_error_of_the_compaction_log_costs_nothing(operation: str, error: int) -
     check_no_leak(machine)
 
 
-def test_failing_index_costs_nothing() -> None:
-    for calls in range(12):
-        machine = half_empty(Machine(calls, options=options()))
-        [index] = machine.opened.values()
-        left = calls
-        apply = index.apply
+@pytest.mark.parametrize("calls", range(12))
+def test_failing_index_costs_nothing(calls: int) -> None:
+    machine = half_empty(Machine(calls, options=options()))
+    [index] = machine.opened.values()
+    left = calls
+    apply = index.apply
 
-        def failing(piece: object) -> None:
-            nonlocal left
-            left -= 1
-            index.fails = index.fails or left == -1
-            apply(piece)  # type: ignore[arg-type]
+    def failing(piece: Sequence[Change]) -> None:
+        nonlocal left
+        left -= 1
+        index.fails = index.fails or left == -1
+        apply(piece)
 
-        index.apply = failing  # type: ignore[assignment, method-assign]
-        index.kept_by_reopen = lambda count, machine=machine: machine.random.randint(0, count)  # type: ignore[misc]
-        compact(machine)
-        for _ in range(3):
-            machine.now += 10
-            machine.engine.tick()
-            machine.settle()
-        compact(machine)
-        check_alive(machine, range(1, 2), range(30))
-        check_counts(machine)
-        collect(machine)
-        check_no_leak(machine)
+    index.apply = failing  # type: ignore[method-assign]
+    index.kept_by_reopen = lambda count: machine.random.randint(0, count)
+    compact(machine)
+    for _ in range(3):
+        machine.now += 10
+        machine.engine.tick()
+        machine.settle()
+    compact(machine)
+    check_alive(machine, range(1, 2), range(30))
+    check_counts(machine)
+    collect(machine)
+    check_no_leak(machine)
 
 
 @pytest.mark.parametrize("power", [True, False])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from bookie.storage.garbage import GarbageOptions, Listing, Phase
+from bookie.storage.garbage_values import GarbageOptions, Listing, Phase
 from bookie.storage.index_format import LogState, ledger_key
-from bookie.storage.log_table import LogTable
+from bookie.storage.index_interface import Change
+from bookie.storage.log_table import LogTable, Move
 from tests.bookie.garbage_world import (
     RECOVERY,
     check_alive,
@@ -330,28 +333,40 @@ def test_busy_index_does_not_make_counts_wrong() -> None:
     apply = index.apply
     calls = 0
 
-    def busy(piece: object) -> None:
+    def busy(piece: Sequence[Change]) -> None:
         nonlocal calls
         calls += 1
         index.stalls = calls % 2
-        apply(piece)  # type: ignore[arg-type]
+        apply(piece)
 
-    index.apply = busy  # type: ignore[assignment, method-assign]
+    index.apply = busy  # type: ignore[method-assign]
     fill(machine, range(1, 400), range(1, 4))
     machine.engine.drop(range(1, 200), 0)
     machine.settle()
     check_counts(machine)
 
 
-def test_pieces_never_part_what_belongs_together() -> None:
+def test_pieces_are_bounded_and_never_part_an_old_key_from_its_new_one() -> None:
     machine = running()
     [directory] = machine.engine.directories
     table = LogTable(directory.index, sleep=lambda seconds: None)
-    pieces: list[int] = []
+    pieces: list[list[Change]] = []
     apply = directory.index.apply
-    directory.index.apply = lambda piece: (pieces.append(len(piece)), apply(piece))  # type: ignore[assignment, method-assign, func-returns-value]
+
+    def noting(piece: Sequence[Change]) -> None:
+        pieces.append(list(piece))
+        apply(piece)
+
+    directory.index.apply = noting  # type: ignore[method-assign]
     table.apply((f"S{n}".encode(), b"x", {}) for n in range(2500))
-    assert pieces == [1000, 1000, 500]
+    assert list(map(len, pieces)) == [1000, 1000, 500]
+    pieces.clear()
+    table.move(Move(f"S{n}".encode(), f"T{n}".encode(), b"x", {1: -1, 2: 1}) for n in range(2500))
+    assert len(pieces) > 5
+    for piece in pieces:
+        assert len(piece) <= 1000
+        old, new = ({key[1:] for key, _ in piece if key[:1] == kind} for kind in (b"S", b"T"))
+        assert old == new
 
 
 def is_cut(machine: Machine) -> bool:
