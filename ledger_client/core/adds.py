@@ -1,0 +1,254 @@
+"""Adds that are on their way: what was sent where, who acknowledged, what is due next.
+
+The unit is the batch, entries `first..last` with one set of acknowledged slots; no object is made
+per entry. A sending is one batch on its way to one slot. Writer and recovery share this queue: they
+differ in where ensembles are recorded, not in when an entry counts as written.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ledger_client.core.commands import AddAnswer, Outcome, SendAdd
+from ledger_client.core.distribution import Distribution, slots_in
+from wire.types import BookieId
+
+#: Whether copies on these bookies are spread over enough fault domains to count as a quorum.
+Spread = Callable[[Sequence[BookieId]], bool]
+
+
+class Batch:
+    """Entries that are sent, acknowledged and confirmed together."""
+
+    __slots__ = ("acknowledged", "failed", "first", "is_confirmed", "last", "queued_at", "requests",
+                 "size")  # fmt: skip
+
+    def __init__(self, *, first: int, last: int, size: int, queued_at: float) -> None:
+        self.first = first
+        self.last = last
+        self.size = size  # payload bytes
+        self.queued_at = queued_at
+        self.acknowledged = 0  # mask of slots whose present bookie holds the batch
+        self.failed = 0  # mask of slots whose present bookie failed it
+        self.requests: dict[int, int] = {}  # slot to the sending that is not answered yet
+        self.is_confirmed = False
+
+
+@dataclass(slots=True)
+class _Sending:
+    batch: Batch
+    slot: int
+    bookie_id: BookieId
+    tenure: int  # of the bookie in its slot; a bookie that left and came back has a new one
+    missing: int  # bit mask of entries not acknowledged yet, from `batch.first` on; -1: all
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSending:
+    batch: Batch
+    slot: int
+    bookie_id: BookieId
+    outcome: Outcome
+
+
+class AddQueue:
+    """Batches in entry order, until each is confirmed or all are failed."""
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        ensemble: Sequence[BookieId],
+        request_ids: Iterator[int],
+        spread: Spread | None = None,
+    ) -> None:
+        self.ensemble = tuple(ensemble)
+        #: The highest entry each slot's present bookie acknowledged.
+        self.acknowledged_through = [-1] * len(ensemble)
+        self.bytes = 0
+        self.entries = 0
+        self._distribution = distribution
+        self._request_ids = request_ids
+        self._spread = spread
+        self._batches: deque[Batch] = deque()
+        self._sendings: dict[int, _Sending] = {}
+        self._tenures = [0] * len(ensemble)
+        self._is_by_age = True  # until ids come in another order than their own
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+    # ------------------------------------------------------------------ in
+
+    def push(self, batch: Batch, *, avoid: Collection[int] = ()) -> list[SendAdd]:
+        """Queue a batch by its ids and send it to its slots in the ensemble of this moment.
+
+        Slots in `avoid` are known to have failed; `send_missing` serves them later.
+        """
+        batches = self._batches
+        if not batches or batches[-1].last < batch.first:
+            batches.append(batch)
+        else:
+            batches.insert(bisect_left(batches, batch.first, key=_first), batch)
+            self._is_by_age = False
+        self.bytes += batch.size
+        self.entries += batch.last - batch.first + 1
+        slots = self._distribution.slots_of(first=batch.first, last=batch.last)
+        return [self._send(batch, slot) for slot in slots if slot not in avoid]
+
+    def holds(self, entry_id: int) -> bool:
+        """Whether the entry is queued."""
+        at = bisect_left(self._batches, entry_id + 1, key=_first) - 1
+        return at >= 0 and entry_id <= self._batches[at].last
+
+    def send_missing(self) -> list[SendAdd]:
+        """Every queued batch to every slot of it that neither holds it nor is being asked."""
+        sends: list[SendAdd] = []
+        for batch in self._batches:
+            batch.failed = 0
+            sends += (
+                self._send(batch, slot)
+                for slot in self._distribution.slots_of(first=batch.first, last=batch.last)
+                if not batch.acknowledged >> slot & 1 and slot not in batch.requests
+            )
+        return sends
+
+    def _send(self, batch: Batch, slot: int) -> SendAdd:
+        request_id = next(self._request_ids)
+        bookie_id = self.ensemble[slot]
+        batch.requests[slot] = request_id
+        self._sendings[request_id] = _Sending(batch, slot, bookie_id, self._tenures[slot], -1)
+        return SendAdd(request_id, slot, bookie_id, batch.first, batch.last)
+
+    # ------------------------------------------------------------------ answers
+
+    def take(self, answer: AddAnswer) -> FailedSending | None:
+        """Record an answer; a failure is returned for the owner to judge.
+
+        Unknown numbers are answers that came twice, or from a bookie that has left its slot.
+        """
+        sending = self._sendings.get(answer.request_id)
+        if sending is None:
+            return None
+        batch, slot = sending.batch, sending.slot
+        if answer.outcome is Outcome.OK and self._still_missing(sending, answer.entry_ids):
+            return None
+        del self._sendings[answer.request_id]
+        batch.requests.pop(slot, None)
+        if sending.tenure != self._tenures[slot]:
+            return None
+        if answer.outcome is not Outcome.OK:
+            batch.failed |= 1 << slot
+            return FailedSending(batch, slot, sending.bookie_id, answer.outcome)
+        batch.acknowledged |= 1 << slot
+        if self.acknowledged_through[slot] < batch.last:
+            self.acknowledged_through[slot] = batch.last
+        return None
+
+    def _still_missing(self, sending: _Sending, entry_ids: Sequence[int] | None) -> int:
+        """Strike entries off the mask of a sending; what remains. Twice strikes nothing twice."""
+        if entry_ids is None:
+            return 0
+        first, last = sending.batch.first, sending.batch.last
+        if sending.missing < 0:
+            held = self._distribution.entries_of(slot=sending.slot, first=first, last=last)
+            sending.missing = _bits(held, first, last)
+        sending.missing &= ~_bits(entry_ids, first, last)
+        return sending.missing
+
+    def is_achieved(self, batch: Batch) -> bool:
+        """Whether every entry of the batch has its ack quorum, spread as the policy demands.
+
+        Always from the present set: acknowledgements of bookies that were replaced are gone.
+        """
+        if not self._distribution.has_ack_quorum(
+            batch.acknowledged, first=batch.first, last=batch.last
+        ):
+            return False
+        if self._spread is None:
+            return True
+        return all(
+            self._spread([self.ensemble[slot] for slot in slots_in(batch.acknowledged & mask)])
+            for mask in self._distribution.masks_of(first=batch.first, last=batch.last)
+        )
+
+    def overdue(self, queued_before: float) -> Batch | None:
+        """The first batch that has waited so long without being achieved."""
+        for batch in self._batches:
+            if batch.queued_at <= queued_before and not self.is_achieved(batch):
+                return batch
+        return None
+
+    def oldest_at(self) -> float:
+        if self._is_by_age:
+            return self._batches[0].queued_at
+        return min(batch.queued_at for batch in self._batches)
+
+    # ------------------------------------------------------------------ out
+
+    def pop_due(self, *, after: int) -> Batch | None:
+        """The head of the queue, if it is achieved and comes right behind entry `after`."""
+        if not self._batches:
+            return None
+        head = self._batches[0]
+        if head.first != after + 1 or not self.is_achieved(head):
+            return None
+        self._batches.popleft()
+        head.is_confirmed = True
+        self.bytes -= head.size
+        self.entries -= head.last - head.first + 1
+        return head
+
+    def clear(self) -> None:
+        """Forget everything; answers that still come are of no interest."""
+        self._batches.clear()
+        self._sendings.clear()
+        self.bytes = self.entries = 0
+
+    # ------------------------------------------------------------------ ensembles
+
+    def replace(self, ensemble: Sequence[BookieId]) -> set[int]:
+        """Let another ensemble hold the queued batches; the slots whose bookie changed.
+
+        Acknowledgements of these slots are dropped and requests to them forgotten. Nothing is
+        sent: the owner does that once for all rounds of a change, and before it confirms anything.
+        """
+        replaced = {
+            slot
+            for slot, (old, new) in enumerate(zip(self.ensemble, ensemble, strict=True))
+            if old != new
+        }
+        self.ensemble = tuple(ensemble)
+        for slot in replaced:
+            self._tenures[slot] += 1
+            self.acknowledged_through[slot] = -1
+            for batch in self._batches:
+                batch.acknowledged &= ~(1 << slot)
+                batch.failed &= ~(1 << slot)
+                request_id = batch.requests.pop(slot, None)
+                if request_id is not None:
+                    del self._sendings[request_id]
+        return replaced
+
+
+def _bits(entry_ids: Sequence[int], first: int, last: int) -> int:
+    """One bit per entry of `first..last` that is named, the lowest for `first`."""
+    count = len(entry_ids)
+    if count and first <= entry_ids[0] and entry_ids[-1] <= last:
+        run = range(entry_ids[0], entry_ids[0] + count)
+        if entry_ids == run or (isinstance(entry_ids, list) and entry_ids == list(run)):
+            return (1 << count) - 1 << run.start - first
+    bits = 0
+    for entry_id in entry_ids:
+        if first <= entry_id <= last:
+            bits |= 1 << entry_id - first
+    return bits
+
+
+def _first(batch: Batch) -> int:
+    return batch.first
