@@ -89,10 +89,13 @@ class History:
 
     def _some_ledger(self) -> LedgerModel:
         ledger = self.random.choice(self.ledgers)
+        self._look_for_tombstone(ledger)
+        return ledger
+
+    def _look_for_tombstone(self, ledger: LedgerModel) -> None:
         if ledger.dropped and self.machine.engine.ledger(ledger.id).tombstone is None:
             assert ledger.id in self.forgettable, f"the tombstone of {ledger.id} is gone"
             ledger.forgotten()
-        return ledger
 
     def _do(self, name: str, operation: Callable[[], str | None]) -> None:
         self.trace.append(name)
@@ -445,6 +448,7 @@ class History:
         self.waiting.clear()
         self.cold_reads = 0
         self.machine.failures.clear()
+        self.machine.keep_power()
         self._heal()
 
     def _add_directory(self) -> None:
@@ -496,6 +500,7 @@ class History:
         for ledger in self.ledgers:
             if not ledger.offered:
                 continue
+            self._look_for_tombstone(ledger)
             left = sorted(ledger.offered)
             while left:
                 found = self.machine.engine.read_run(ledger.id, left)
