@@ -312,6 +312,7 @@ class Engine:
         """A dropped ledger is here again. What was not deleted of it so far stays, and counts:
         whoever sees an entry here must not lose it to the deletion."""
         ledger.loaded = False
+        self.reads.cache.forget(ledger.id)  # a read may have been under way during the drop
         self.upkeep.keep(ledger.id, ledger.home)
 
     def list_ledgers(self, done: Callable[[Listing | LedgerError], None]) -> None:

@@ -186,11 +186,11 @@ class Reads:
             return error
 
     def put(self, cold: Cold, found: Run | Exception) -> None:
-        """Take what `fetch` brought."""
-        key = _key(cold)
+        """Take what `fetch` brought, unless its run has been deleted or moved meanwhile."""
         if isinstance(found, Run):
-            self.cache.put(key, found)
-            self.cache.remember(cold.ledger.id, found)
+            if self._is_alive(cold):
+                self.cache.put(_key(cold), found)
+                self.cache.remember(cold.ledger.id, found)
         else:  # also if the file is gone: moved runs are looked up anew, and found elsewhere
             self._blame(cold.ledger, cold.run, found)
 
@@ -277,6 +277,12 @@ class Reads:
                     f"where the index has it, at offset {run.body_offset + run.start(cold.start)}"
                 )
         return Run(ids, starts, data)
+
+    def _is_alive(self, cold: Cold) -> bool:
+        try:
+            return self._directories[cold.ledger.home].index.contains(cold.run.key)
+        except LedgerError:  # whoever asks again will hear of it
+            return False
 
     def _is_bad(self, ledger: Ledger, run: IndexedRun) -> bool:
         until = self._bad.get((ledger.home, run.location))
