@@ -317,7 +317,7 @@ async def run(figures: Figures, directory: Path, scale: float) -> None:
     figures.add("10,000 ledgers: rate, of one ledger's",
                 (many.entries / many.seconds) / (plain.entries / plain.seconds), "x", 0.8,
                 least=True)  # fmt: skip
-    replay(figures, directory / "replay", 100_000)
+    replay(figures, directory / "replay", 225_000)
 
 
 async def session(

@@ -173,11 +173,7 @@ def scan_requests(frames: FrameBuffer) -> Iterator[RequestItem]:
         version, opcode, flags = split_word(word)
         if opcode == Opcode.ADD and version <= VERSION_MAX and length >= _ADD_LENGTH_MIN:
             if min(_IDS.unpack_from(data, position + ADD_ENTRY_OFFSET)) >= 0:
-                item, after = _scan_adds(data, position, after, end, frames.limit)
-                if len(item.entry_ids) == 1 and word == _PLAIN_ADD:
-                    mix, after = _scan_mix(item, data, position, after, end, frames.limit)
-                    item = mix or item
-                position = after
+                item, position = _scan_adds_or_mix(data, position, after, end, frames.limit, word)
             else:
                 item, position = decode_request(data[position + LENGTH_BYTES : after]), after
         elif (
@@ -198,6 +194,24 @@ def scan_requests(frames: FrameBuffer) -> Iterator[RequestItem]:
             item, position = decode_request(data[position + LENGTH_BYTES : after]), after
         frames.start = position
         yield item
+
+
+def scan_adds(data: bytes, position: int, end: int) -> tuple[AddRun | AddMix, int] | None:
+    """The ADD frames from `position` on that belong together, and where the next frame begins.
+
+    None if there is no well-formed ADD. For frames that were accepted once, as a journal has them:
+    they know no limit.
+    """
+    if end - position < LENGTH_BYTES + _ADD_LENGTH_MIN:
+        return None
+    length, word = _START.unpack_from(data, position)
+    version, opcode, _ = split_word(word)
+    after = position + LENGTH_BYTES + length
+    if opcode != Opcode.ADD or version > VERSION_MAX or length < _ADD_LENGTH_MIN or after > end:
+        return None
+    if min(_IDS.unpack_from(data, position + ADD_ENTRY_OFFSET)) < 0:
+        return None
+    return _scan_adds_or_mix(data, position, after, end, len(data) + LENGTH_BYTES, word)
 
 
 def scan_responses(frames: FrameBuffer) -> Iterator[ResponseItem]:
@@ -233,6 +247,16 @@ def _frame_end(data: bytes, position: int, end: int, limit: int) -> int | None:
     if length < 4:
         raise ProtocolError(f"v2 frame of {length} bytes has no room for its header")
     return after
+
+
+def _scan_adds_or_mix(
+    data: bytes, position: int, after: int, end: int, limit: int, word: int
+) -> tuple[AddRun | AddMix, int]:
+    run, behind = _scan_adds(data, position, after, end, limit)
+    if len(run.entry_ids) > 1 or word != _PLAIN_ADD:
+        return run, behind
+    mix, behind = _scan_mix(run, data, position, after, end, limit)
+    return mix or run, behind
 
 
 def _scan_adds(data: bytes, position: int, after: int, end: int, limit: int) -> tuple[AddRun, int]:

@@ -141,7 +141,11 @@ def record_name(type_word: int) -> str:
 
 
 def iterate_records(
-    payload: bytes, position: JournalPosition | None = None, path: str = "journal"
+    payload: bytes,
+    position: JournalPosition | None = None,
+    path: str = "journal",
+    *,
+    begin: int = 0,
 ) -> Iterator[tuple[int, int, int]]:
     """Every record of a block's payload as (type word, start of the body, end of the record).
 
@@ -152,7 +156,7 @@ def iterate_records(
     unpack = _HEAD.unpack_from
     add_length_min = _BODY_BYTES_MIN[ADD] + 4
     size = len(payload)
-    end = 0
+    end = begin
     while end < size:
         start = end + 8
         if start > size:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from struct import Struct
-from typing import Final
+from itertools import pairwise
 
 from bookie.core.ledger import Ledger
 from bookie.core.runs import Run, packed_ids, shifted
-from bookie.core.write_cache import WriteCache
+from bookie.core.write_cache import Part, WriteCache
 from bookie.storage.admission import ENTRY_OVERHEAD_BYTES
 from bookie.storage.index_format import JournalPosition as MarkPosition
 from bookie.storage.index_format import LogMark
@@ -38,9 +37,7 @@ from bookie.storage.ledgers import Ledgers, stored_state
 from runtime.files import FileSystem
 from wire.batch import decode_batch, walk_batch
 from wire.errors import BadRequestError, LedgerError, ProtocolError, VersionError
-from wire.types import MASTER_KEY_BYTES
-
-_IDS: Final = Struct(">qqq")  # ledger, entry, LAC
+from wire.scan_v2 import ADD_ENTRY_OFFSET, AddMix, AddRun, scan_adds
 
 
 def nowhere(number: int) -> MarkPosition:
@@ -155,29 +152,67 @@ class Replay:
             directory.mark.journals[number].block_sequence > position.sequence
             for directory in self._directories
         ]
-        ledger: Ledger | None = None
-        for word, start, end in iterate_records(payload, position, path):
+        at = 0
+        while at < len(payload):
+            adds = scan_adds(payload, at, len(payload))
+            if adds is not None:
+                item, at = adds
+                if isinstance(item, AddRun):
+                    self._apply_run(item, skips)
+                else:
+                    self._apply_mix(item, skips)
+                continue
+            word, start, at = next(iterate_records(payload, position, path, begin=at))
             self.statistics.records += 1
             kind = word >> 16
             if kind == ADD:
-                ids_start = start + MASTER_KEY_BYTES
-                ledger_id, entry_id, lac = _IDS.unpack_from(payload, ids_start)
-                if ledger is None or ledger.id != ledger_id:
-                    ledger = self._ledgers.get(ledger_id)
-                if _has(ledger, skips) or ledger.tombstone is not None:
-                    self.statistics.skipped += 1
-                    continue
-                key = payload[start:ids_start]
-                if key != ledger.master_key:
-                    self._take_key(ledger, key)
-                part = ledger.active or self._cache.part(ledger)
-                part.add_entries((entry_id,), (payload[ids_start:end],))
-                self._cache.grow(end - start + ENTRY_OVERHEAD_BYTES, 1)
-                self._note(ledger, entry_id, lac, 1)
-            elif kind == ADD_BATCH:
-                self._apply_batch(payload, word, start, end, skips, position, path)
+                raise JournalDamageError(
+                    f"{path}: block {position.sequence} at offset {position.offset} holds an entry "
+                    "of a negative id or without a header, which is never accepted"
+                )
+            if kind == ADD_BATCH:
+                self._apply_batch(payload, word, start, at, skips, position, path)
             else:
-                self._apply_state(payload, word, start, end, skips, position, path)
+                self._apply_state(payload, word, start, at, skips, position, path)
+
+    def _apply_run(self, run: AddRun, skips: list[bool]) -> None:
+        bounds = run.bounds
+        count = len(run.entry_ids)
+        self.statistics.records += count
+        part = self._part(run.ledger_id, run.master_key, skips)
+        if part is None:
+            self.statistics.skipped += count
+            return
+        data = run.data
+        starts = [bound + ADD_ENTRY_OFFSET for bound in bounds]
+        entries = [data[start:end] for start, end in zip(starts, bounds[1:], strict=False)]
+        part.add_entries(run.entry_ids, entries)
+        self._cache.grow(bounds[-1] - bounds[0] + count * ENTRY_OVERHEAD_BYTES, count)
+        self._note(part.ledger, run.entry_ids[-1], run.lac, count)
+
+    def _apply_mix(self, mix: AddMix, skips: list[bool]) -> None:
+        self.statistics.records += len(mix.ledger_ids)
+        rows = zip(
+            mix.master_keys, mix.ledger_ids, mix.entry_ids, mix.lacs, pairwise(mix.bounds),
+            strict=True,
+        )  # fmt: skip
+        for key, ledger_id, entry_id, lac, (start, end) in rows:
+            part = self._part(ledger_id, key, skips)
+            if part is None:
+                self.statistics.skipped += 1
+                continue
+            part.add_entries((entry_id,), (mix.data[start + ADD_ENTRY_OFFSET : end],))
+            self._cache.grow(end - start + ENTRY_OVERHEAD_BYTES, 1)
+            self._note(part.ledger, entry_id, lac, 1)
+
+    def _part(self, ledger_id: int, key: bytes, skips: list[bool]) -> Part | None:
+        """Where to put an entry, unless its directory has it or its ledger was dropped."""
+        ledger = self._ledgers.get(ledger_id)
+        if _has(ledger, skips) or ledger.tombstone is not None:
+            return None
+        if key != ledger.master_key:
+            self._take_key(ledger, key)
+        return ledger.active or self._cache.part(ledger)
 
     def _apply_batch(
         self,
@@ -197,19 +232,16 @@ class Replay:
             raise JournalDamageError(
                 f"{path}: batch in block {position.sequence} at offset {position.offset}: {error}"
             ) from None
-        ledger = self._ledgers.get(request.ledger_id)
-        if _has(ledger, skips) or ledger.tombstone is not None:
+        part = self._part(request.ledger_id, request.master_key, skips)
+        if part is None:
             self.statistics.skipped += 1
             return
-        if request.master_key != ledger.master_key:
-            self._take_key(ledger, request.master_key)
         run = Run(
             packed_ids(walk.entry_ids), shifted(walk.bounds, -body_start), payload[body_start:end]
         )
-        part = ledger.active or self._cache.part(ledger)
         part.add_run(run)
         self._cache.grow(len(run.body) + ENTRY_OVERHEAD_BYTES, 1)
-        self._note(ledger, request.last_entry_id, walk.lac, run.count)
+        self._note(part.ledger, request.last_entry_id, walk.lac, run.count)
 
     def _apply_state(
         self,
