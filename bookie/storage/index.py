@@ -130,7 +130,10 @@ class RocksIndex(IndexLookup):
                 self._db = self._open(create=False)
             except TransientIndexError:
                 if time.monotonic() > deadline:
-                    raise
+                    raise IndexFailedError(
+                        f"index {self.path} cannot be reopened: a look-up has not ended for "
+                        f"{_REOPEN_SECONDS_MAX:.0f} s"
+                    ) from None
                 time.sleep(0.001)
             else:
                 self._failed = None
@@ -227,6 +230,10 @@ class RocksIndex(IndexLookup):
             if "LOCK" in text and "lock" in text:
                 raise TransientIndexError(
                     f"index {self.path} is open elsewhere: {text}; stop the other process"
+                ) from error
+            if "No space left" in text:  # opening writes; the database is as good as it was
+                raise IndexFailedError(
+                    f"index {self.path} cannot be opened: {text}; free space on that disk"
                 ) from error
             raise DamagedIndexError(
                 f"index {self.path} cannot be opened: {text}; {REBUILD}"

@@ -45,6 +45,8 @@ from runtime.files import FileSystem
 
 #: A failing disk (not a full one) gets this many tries, each in a new log.
 FAILURES_MAX: Final = 3
+#: Room that RocksDB needs to open: a new manifest and options, and some to begin with.
+_REOPEN_BYTES: Final = 1 << 20
 
 
 def is_full(error: Exception) -> bool:
@@ -116,6 +118,7 @@ class LedgerDirectory:
         self._ended: dict[int, tuple[LogState, int]] = {}  # logs that the index calls open yet
         self._log_ids = count(self._first_free_log_id())
         self._retrying = True
+        self._index_failed = False  # and is to be opened anew
         self._failures = self._checkpoints = self._runs = self._run_bytes = 0
 
     # For everybody.
@@ -168,6 +171,7 @@ class LedgerDirectory:
         if not self.shares or not self._retrying or self.failed:
             return False
         try:
+            self._reopen_index()
             self.write(self.shares[0])
         except (OSError, IndexFailedError) as error:
             self._stumble(error)
@@ -296,7 +300,7 @@ class LedgerDirectory:
     def _stumble(self, error: OSError | IndexFailedError) -> None:
         """Keep the share (the journal has it too) and decide when to try again."""
         if isinstance(error, IndexFailedError):
-            self.table.reopen()
+            self._index_failed = True
         self.trouble = error
         if is_full(error):
             self._retrying = self._make_room()
@@ -304,6 +308,16 @@ class LedgerDirectory:
         self._failures += 1
         self._retrying = False
         self.failed = self._failures >= FAILURES_MAX
+
+    def _reopen_index(self) -> None:
+        """Open an index that failed anew, before the next try and not sooner: until then it still
+        serves reads, and on a full disk it could be closed but not opened again."""
+        if not self._index_failed:
+            return
+        if self._files.space(self.path).free_bytes < _REOPEN_BYTES:
+            raise OSError(errno.ENOSPC, "No space left to open the index again", self.path)
+        self.table.reopen()
+        self._index_failed = False
 
     def _first_free_log_id(self) -> int:
         names = map(log_id_of_name, self._files.list_directory(self.path))

@@ -11,32 +11,16 @@ import pytest
 from bookie.storage.consistency import check_directory
 from bookie.storage.entry_log_format import Footer, RunHeader
 from bookie.storage.entry_log_inspect import entry_logs, inspect_runs
-from bookie.storage.index import open_index
 from bookie.storage.index_format import REBUILT_KEY
 from bookie.storage.index_interface import DamagedIndexError
-from bookie.storage.memory_index import MemoryIndex
 from bookie.storage.rebuild import RebuildReport, rebuild_index
 from bookie.storage.store_files import StoreError
-from runtime.files import OSFileSystem
+from tests.bookie.disk_machine import DiskMachine
 from tests.bookie.machine import KEY, Machine
 from wire.errors import Status
 from wire.types import Flag
 
 OTHER_KEY = b"another ledger's key"
-
-
-class DiskMachine(Machine):
-    """The same machine on real files and RocksDB."""
-
-    def __init__(self, path: Path, *, journals: int = 1, directories: int = 1) -> None:
-        super().__init__(journals=journals, directories=directories)
-        self.files = OSFileSystem()  # type: ignore[assignment]
-        self.journal_paths = [str(path / f"journal{n}") for n in range(journals)]
-        self.ledger_paths = [str(path / f"ledgers{n}") for n in range(directories)]
-
-    def _open_index(self, path: str, *, store_id: bytes, create: bool = False) -> MemoryIndex:
-        index = open_index(path, store_id=store_id, create=create)
-        return index  # type: ignore[return-value]
 
 
 def _fill(machine: Machine) -> None:
