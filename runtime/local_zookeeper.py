@@ -169,6 +169,10 @@ class LocalZookeeper:
         """Make it hang: connections stay open and nobody answers."""
         assert self._child is not None, "the server was not started"
         self._child.send(signal.SIGSTOP)
+        # The signal stops one thread after the other, and an answer may still slip out.
+        deadline = time.monotonic() + _STOP_SECONDS
+        while not _is_stopped(self._child.pid) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
     def resume(self) -> None:
         assert self._child is not None, "the server was not started"
@@ -253,6 +257,17 @@ async def running_zookeeper(server: LocalZookeeper) -> AsyncIterator[LocalZookee
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(server.stop)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether every thread of the process is stopped, by the kernel's word."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+        except OSError:
+            continue  # a thread that ended meanwhile
+    return all(state == "T" for state in states)
 
 
 def free_port() -> int:
