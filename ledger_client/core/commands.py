@@ -311,6 +311,7 @@ class Part:
     count: int
     stride: int
     data: object
+    size: int = 0  # as the answer said; give it back with `on_consumed`
 
     @property
     def entry_ids(self) -> range:

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.reader_story import LacStory, ReaderStory
+from tests.scenarios.recovery_story import RecoveryStory
 from tests.scenarios.runner import REWRITE, Arguments, Story, check, told
 from tests.scenarios.writer_story import WriterStory
 
 HERE = Path(__file__).parent
-KINDS: dict[str, Callable[[Arguments], Story]] = {"writer": WriterStory}
+KINDS: dict[str, Callable[[Arguments], Story]] = {
+    "writer": WriterStory,
+    "reader": ReaderStory,
+    "lac": LacStory,
+    "recovery": RecoveryStory,
+}
 STORIES = sorted(HERE.glob("*.txt"))
 
 
