@@ -64,8 +64,9 @@ interop: $(STAMP)  ## exchange with Apache's Java client and bookies
 	@echo "interop: not there yet: it needs the bookie and the ledger client" >&2; exit 1
 
 bench: $(STAMP)  ## measure (bench/README.md says what there is)
-	@echo "bench: codecs; the comparison with Apache BookKeeper is not there yet: it needs the bookie and the client"
-	@$(RUN) -m bench.codec
+	@echo "bench: codecs, journal, index and storage engine (about three minutes)"
+	@for part in codec journal index engine; do echo "bench.$$part:"; $(RUN) -m bench.$$part $(ARGS) || exit 1; done
+	@echo "bench: the comparison with Apache BookKeeper is not there yet: it needs the bookie and the client"
 
 profile: $(STAMP)  ## where a bookie's and a client's time goes
 	@echo "profile: not there yet: it needs the bookie and the ledger client" >&2; exit 1
