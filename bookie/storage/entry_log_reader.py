@@ -36,6 +36,10 @@ IndexedOffsets = Callable[[], Sequence[int]]
 _BAD_FOOTER: Final = "a footer that fails its CRC"
 
 
+class ForeignLogError(CorruptionError):
+    """A sound log of another store. Nothing may be done to it here; above all not removed."""
+
+
 class Gap(NamedTuple):
     """A stretch of a log in which no run can be recognised.
 
@@ -63,7 +67,7 @@ class EntryLogReader:
         if self.header.log_id != log_id:
             raise CorruptionError(f"entry log {self.path} says it is {self.header.log_id:08x}")
         if self.header.store_id != store_id:
-            raise CorruptionError(
+            raise ForeignLogError(
                 f"entry log {self.path} belongs to store {self.header.store_id.hex()}, this "
                 f"bookie is store {store_id.hex()}: put the right directory back"
             )

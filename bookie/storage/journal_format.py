@@ -44,6 +44,10 @@ _FILE_NAME: Final = re.compile(r"([0-9a-f]{16})\.jnl")
 _SPARE_NAME: Final = re.compile(r"next-[0-9]+\.tmp")
 
 
+#: Whatever was only in the file is lost; a rebuilt index begins at the oldest file that is whole.
+_RESTORE: Final = "restore it, or move it away and rebuild the index from the entry logs"
+
+
 class JournalError(LedgerError):
     """The journal cannot be used as it is found; starting would lose acknowledged entries."""
 
@@ -125,20 +129,24 @@ def decode_file_header(page: bytes, path: str) -> FileHeader:
     "newer" is the answer that helps.
     """
     if len(page) < FILE_HEADER_BYTES:
-        raise JournalDamageError(f"{path}: {len(page)} bytes are too few for a journal file")
+        raise JournalDamageError(
+            f"{path}: {len(page)} bytes are too few for a journal file; {_RESTORE}"
+        )
     magic, version, flags, alignment, file_id, file_bytes, store_id, prepared_ms = (
         _FILE.unpack_from(page)
     )
     if magic != FILE_MAGIC:
-        raise JournalDamageError(f"{path}: begins with {magic.hex()}, so it is no journal file")
+        raise JournalDamageError(
+            f"{path}: begins with {magic.hex()}, so it is no journal file; {_RESTORE}"
+        )
     if version > FORMAT_VERSION:
         raise JournalError(
-            f"{path}: written by a newer release (journal format {version}, "
-            f"this one reads {FORMAT_VERSION}); start that release instead"
+            f"{path}: has journal format version {version}, this release reads up to "
+            f"{FORMAT_VERSION}: start the release that wrote it"
         )
     (checksum,) = _CRC.unpack_from(page, FILE_HEADER_BYTES - _CRC.size)
     if crc32c(page[: FILE_HEADER_BYTES - _CRC.size]) != checksum:
-        raise JournalDamageError(f"{path}: the file header fails its checksum")
+        raise JournalDamageError(f"{path}: the file header fails its checksum; {_RESTORE}")
     if version != FORMAT_VERSION or flags or alignment != ALIGNMENT:
         raise JournalError(
             f"{path}: version {version}, flags {flags:#x}, alignment {alignment} are not of "

@@ -196,7 +196,7 @@ class JournalReplay:
         if mark is not None and mark.file_id not in self._ids:
             raise JournalError(
                 f"{self._path(mark.file_id)}: the log mark names this journal file and it is "
-                "missing; restore it, or declare the bookie's data lost"
+                "missing; restore it, or rebuild the index, which puts every ledger in limbo"
             )
 
     @property

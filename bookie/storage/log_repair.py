@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from bookie.storage.entry_log_format import Footer, LedgerTotals, log_id_of_name, log_name
-from bookie.storage.entry_log_reader import EntryLogReader, Gap
+from bookie.storage.entry_log_reader import EntryLogReader, ForeignLogError, Gap
 from bookie.storage.entry_log_writer import seal_old_log
 from bookie.storage.index_format import LogState, StoredLog, location_of, run_key
 from bookie.storage.ledger_directory import LedgerDirectory, is_full
@@ -37,6 +37,8 @@ def mend_logs(files: FileSystem, directory: LedgerDirectory, *, was_clean: bool)
             directory.table.settle({log_id: (LogState.SEALED, stored.size)})
             continue
         if stored is not None and stored.state in (LogState.SEALED, LogState.DAMAGED):
+            if log_id == max(present):
+                reports += _look_at_newest(directory, log_id)
             continue
         reports += _mend(files, directory, log_id, stored, was_clean=was_clean)
     directory.index.flush()
@@ -58,6 +60,8 @@ def _mend(
     path = os.path.join(directory.path, log_name(log_id))
     try:
         log = directory.logs.get(log_id)
+    except ForeignLogError:
+        raise
     except CorruptionError as error:
         # The header reached the disk with the first sync, and no key was written before that.
         state = LogState.DAMAGED if stored.live_bytes else LogState.SEALED
@@ -88,6 +92,19 @@ def _mend(
     finally:
         file.close()
     table.settle({log_id: (LogState.SEALED, size)})
+
+
+def _look_at_newest(directory: LedgerDirectory, log_id: int) -> Iterator[str]:
+    """A newer release, or another store, that was here meanwhile has left its logs behind ours.
+
+    The others are not looked at before somebody reads them; there may be thousands.
+    """
+    try:
+        directory.logs.get(log_id)
+    except ForeignLogError:
+        raise
+    except CorruptionError as error:
+        yield str(error)
 
 
 def _living(

@@ -182,7 +182,7 @@ class Reads:
         try:
             data = directory.read(cold.run, cold.start, cold.end)
             return self._checked(cold, data)
-        except (OSError, CorruptionError) as error:
+        except (OSError, LedgerError) as error:
             return error
 
     def put(self, cold: Cold, found: Run | Exception) -> None:
@@ -244,7 +244,7 @@ class Reads:
                     if data is None:
                         return cold
                     block = self._checked(cold, data)
-                except (OSError, CorruptionError) as error:
+                except (OSError, LedgerError) as error:
                     # A file that is gone: compaction moved the run since the look-up. Ask again.
                     is_moved = isinstance(error, FileNotFoundError) and not again
                     if not is_moved:

@@ -24,7 +24,7 @@ from itertools import count
 
 from bookie.storage.entry_log_format import HEADER_BYTES, LogKind, RunHeader
 from bookie.storage.entry_log_inspect import entry_logs
-from bookie.storage.entry_log_reader import EntryLogReader, Gap, OpenLogs
+from bookie.storage.entry_log_reader import EntryLogReader, ForeignLogError, Gap, OpenLogs
 from bookie.storage.index_format import (
     MARK_KEY,
     NEEDS_INTEGRITY_CHECK_KEY,
@@ -171,6 +171,8 @@ class _Rebuild:
     ) -> Iterator[Change]:
         try:
             log = readers.get(log_id)
+        except ForeignLogError:
+            raise
         except CorruptionError as error:
             self.report.problems.append(f"{error}; it is set aside")
             self._unreadable.append(path)

@@ -7,6 +7,7 @@ nothing is written to a directory before it is known to be ours.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ from bookie.storage.store_files import StoreError, StoreFiles
 from bookie.storage.upkeep import Upkeep, UpkeepShell
 from runtime.files import FileSystem
 from runtime.workers import Workers
+
+_log = logging.getLogger(__name__)
 
 INDEX_NAME = "index"
 
@@ -194,7 +197,8 @@ def _open(
         )
     ]
     for directory in directories:
-        mend_logs(shell.files, directory, was_clean=was_clean)
+        for problem in mend_logs(shell.files, directory, was_clean=was_clean):
+            _log.error("%s", problem)
 
     now = shell.clock()
     ledgers = Ledgers(

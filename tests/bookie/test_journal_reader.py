@@ -127,7 +127,7 @@ def test_foreign_newer_and_renamed_files_are_refused() -> None:
         read_back(world.files)
     world = world_with(1)
     world.files.flip(path_of(1), 9, 3)
-    with pytest.raises(JournalError, match="newer release"):
+    with pytest.raises(JournalError, match="start the release that wrote it"):
         read_back(world.files)
     world = world_with(1)
     world.files.flip(path_of(2), 100)

@@ -1,0 +1,1 @@
+"""Stores as released formats left them, and how they were made."""
