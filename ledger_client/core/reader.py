@@ -108,6 +108,7 @@ class RangeRead:
         self._requests: dict[int, Piece] = {}
         self._heard: set[BookieId] = set()  # answered something well in this operation
         self._held_bytes = 0  # brought, not consumed yet
+        self._given_bytes = 0  # those of them that the caller has in hand
         self._average_bytes = 0.0  # of an entry; 0: nothing read yet
         self._may_reread = True
 
@@ -128,6 +129,7 @@ class RangeRead:
 
     def on_consumed(self, size: int, now: float) -> list[Command]:
         self._held_bytes -= size
+        self._given_bytes -= size
         return self._go_on(now)
 
     def on_metadata(self, metadata: LedgerMetadata, now: float) -> list[Command]:
@@ -190,7 +192,7 @@ class RangeRead:
             if piece.is_done:
                 return commands
             if outcome is Outcome.OK:  # stopped early, which says nothing about the next entry
-                return commands + self._ask_next(piece, now)
+                return commands  # asked for again as soon as there is room
             piece.on_failed_front(slot)
         elif outcome is Outcome.OK:
             outcome = Outcome.IO_ERROR  # "well", and not a single entry: do not ask it again
@@ -254,7 +256,11 @@ class RangeRead:
         if self.is_over:
             return []
         commands = self._deliver()
-        while self._next <= self._last and self._has_room():
+        for group in self._groups:
+            for piece in group.pieces:
+                if piece.is_idle and self._has_room(is_front=group is self._groups[0]):
+                    commands += self._ask_next(piece, now)
+        while self._next <= self._last and self._has_room(is_front=not self._groups):
             for piece in self._next_group().pieces:
                 commands += self._ask(piece, now)
         if not self._groups and self._next > self._last:
@@ -262,9 +268,14 @@ class RangeRead:
             commands.append(ReadEnded())
         return commands
 
-    def _has_room(self) -> bool:
-        if not self._groups and self._held_bytes <= 0:
-            return True  # one request is always in flight, however small the bound
+    def _has_room(self, *, is_front: bool) -> bool:
+        """Whether one more request fits.
+
+        In front it always does when the caller has nothing in hand: everything that is held then
+        waits for this request, and nobody else will make room.
+        """
+        if is_front and self._given_bytes <= 0:
+            return True
         open_bytes = len(self._requests) * self.options.bytes_max
         return open_bytes + self._held_bytes + self.options.bytes_max <= self.options.ahead_bytes
 
@@ -339,12 +350,13 @@ class RangeRead:
                 if is_done:
                     parts = tuple(part for piece in group.pieces for part in piece.parts)
                     commands.append(Deliver(group.first, group.last, parts))
+                    self._given_bytes += sum(part.size for part in parts)
             else:  # one piece after the other, part by part
                 for piece in group.pieces:
-                    commands += (
-                        Deliver(part.first, part.first + part.count - 1, (part,))
-                        for part in piece.parts
-                    )
+                    for part in piece.parts:
+                        last = part.first + part.count - 1
+                        commands.append(Deliver(part.first, last, (part,)))
+                        self._given_bytes += part.size
                     piece.parts.clear()
                     if not piece.is_done:
                         break

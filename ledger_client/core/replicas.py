@@ -73,8 +73,9 @@ class Piece:
         return self.count == 0
 
     @property
-    def last(self) -> int:
-        return self.first + (self.count - 1) * self.stride
+    def is_idle(self) -> bool:
+        """Neither done nor being asked for: an answer stopped early."""
+        return self.count > 0 and not self.open and not self.is_stuck
 
     def aim(self, ensemble: tuple[BookieId, ...], order: Sequence[int]) -> None:
         """Ask these bookies, in this order, from the beginning."""

@@ -8,7 +8,6 @@ change of behaviour is a diff to read.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,10 +88,3 @@ def told(path: Path, kinds: dict[str, Callable[[Arguments], Story]]) -> str:
                 happened += story.obey(line)
         paragraphs.append("\n".join([*commands, RULE, *(happened or ["nothing"])]))
     return "\n\n".join(paragraphs) + "\n"
-
-
-def check(path: Path, kinds: dict[str, Callable[[Arguments], Story]]) -> None:
-    today = told(path, kinds)
-    if os.environ.get(REWRITE):
-        path.write_text(today)
-    assert path.read_text() == today

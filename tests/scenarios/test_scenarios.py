@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.scenarios.reader_story import LacStory, ReaderStory
 from tests.scenarios.recovery_story import RecoveryStory
-from tests.scenarios.runner import REWRITE, Arguments, Story, check, told
+from tests.scenarios.runner import REWRITE, Arguments, Story, told
 from tests.scenarios.writer_story import WriterStory
 
 HERE = Path(__file__).parent
@@ -24,19 +25,19 @@ STORIES = sorted(HERE.glob("*.txt"))
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_story_goes_as_it_is_told(path: Path) -> None:
-    check(path, KINDS)
+    today = told(path, KINDS)
+    if os.environ.get(REWRITE):
+        path.write_text(today)
+    assert path.read_text() == today
 
 
 def test_there_are_stories() -> None:
     assert STORIES
 
 
-def test_a_story_that_goes_otherwise_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(REWRITE, raising=False)
+def test_a_story_that_goes_otherwise_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "wrong.txt"
     path.write_text("writer E=3 Qa=2\n----\nready\n\nadd\n----\nconfirm through 0\n")
-    with pytest.raises(AssertionError):
-        check(path, KINDS)
-    assert "package 0..0" in told(path, KINDS)
+    today = told(path, KINDS)
+    assert today != path.read_text()
+    assert "package 0..0" in today

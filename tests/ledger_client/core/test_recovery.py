@@ -1,0 +1,85 @@
+"""Writers and recovering clients against each other, under loss, delay and death."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger_client.core.recovery import RecoveryOptions
+from metadata.model import LedgerState
+from tests.ledger_client.core.world import RecoveringClient, World, WriterClient
+
+SHAPES = [(3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1), (4, 4, 3), (6, 3, 3)]
+
+
+@settings(max_examples=500)
+@given(
+    shape=st.sampled_from(SHAPES),
+    seed=st.integers(0, 2**32),
+    loss=st.sampled_from([0.0, 0.05, 0.2]),
+    window=st.sampled_from([1, 2, 16]),
+    ask_all=st.booleans(),
+)
+def test_recovery_keeps_every_confirmed_entry_and_every_lac_shown(
+    shape: tuple[int, int, int], seed: int, loss: float, window: int, ask_all: bool
+) -> None:
+    """A writer and several recovering clients race; some of these die half way.
+
+    Then the network heals and one more client must bring recovery to its end.
+    """
+    world = World(seed, shape)
+    world.loss = loss
+    options = RecoveryOptions(window=window, ask_all=ask_all)
+    writer = WriterClient(world)
+    clients: list[RecoveringClient] = []
+    recover_after = world.chance.randrange(12)
+    for turn in range(20):
+        writer.append(world.chance.choice((1, 1, 2, 3)))
+        world.run(world.chance.randrange(12))
+        if turn >= recover_after and world.chance.random() < 0.25 and len(clients) < 3:
+            clients.append(RecoveringClient(world, options))
+        if clients and world.chance.random() < 0.1:
+            clients[-1].is_dead = True
+    for client in clients:
+        client.is_dead = client.is_dead or world.chance.random() < 0.5
+    world.loss = 0.0
+    last = RecoveringClient(world, options)
+    world.run(100_000)
+    assert not world.network
+    assert not last.failed, "I24: with every bookie there, recovery ends"
+    assert world.metadata.state is LedgerState.CLOSED
+    world.check(writer)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_recovery_finds_everything_that_a_finished_writer_confirmed(
+    shape: tuple[int, int, int],
+) -> None:
+    world = World(1, shape)
+    writer = WriterClient(world)
+    for _ in range(10):
+        writer.append(5)
+        world.run(100_000)
+    assert writer.confirmed == 49
+    RecoveringClient(world)
+    world.run(100_000)
+    assert world.metadata.last_entry_id == 49
+    world.check(writer)
+
+
+def test_recovery_of_fifty_entries_takes_few_messages() -> None:
+    """One round of fencing, then a window at a time; the writer is gone without a last LAC."""
+    world = World(1, (3, 3, 2))
+    writer = WriterClient(world)
+    writer.append(50)
+    world.run(100_000)
+    client = RecoveringClient(world)
+    rounds = 0
+    while world.network:
+        rounds += 1
+        world.run(len(world.network))
+    assert world.metadata.last_entry_id == 49
+    assert client.world.metadata.length == sum(e % 7 + 1 for e in range(50))
+    # Claim, fence (there and back), four windows of read and add, the end, close.
+    assert rounds <= 24
