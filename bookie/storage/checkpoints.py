@@ -105,6 +105,6 @@ class Checkpoints:
                 oldest = min(d.mark.journals[number].file_id for d in self._directories)
                 journal.release(oldest)
 
-    def free_some(self) -> bool:
+    def free_some(self, count: int = FREE_STEP) -> bool:
         """Free a little of what was dropped; whether there is more."""
-        return self._cache.free_some(FREE_STEP)
+        return self._cache.free_some(count)

@@ -16,7 +16,7 @@ from bookie.core.entry_ranges import Range
 from bookie.core.ledger import Ledger, Tombstone
 from bookie.core.write_cache import WriteCache
 from bookie.storage.admission import Admission, Split
-from bookie.storage.checkpoints import Checkpoints
+from bookie.storage.checkpoints import FREE_STEP, Checkpoints
 from bookie.storage.disk_watch import Acceptance
 from bookie.storage.garbage_values import Listing
 from bookie.storage.indexed_run import IndexedRun
@@ -135,6 +135,7 @@ class Engine:
             on_trouble=self._on_trouble,
         )
         self._first_generation = cache.active.number
+        self._entries_committed = 0
         self.reads = Reads(
             directories,
             cache_bytes=options.read_cache_bytes,
@@ -175,7 +176,10 @@ class Engine:
     def commit(self, token: object) -> bool:
         """Journal what was added since the last commit; False if there was nothing."""
         committed = self._admission.commit(token)
-        self._checkpoints.free_some()  # as fast as it comes in, or memory would only grow
+        # Twice as fast as entries come in, or memory would only grow.
+        added = self._admission.entries_added
+        self._checkpoints.free_some(FREE_STEP + 2 * (added - self._entries_committed))
+        self._entries_committed = added
         options = self.options
         if self._cache.is_due(
             bytes_min=options.generation_bytes, bytes_max=options.write_cache_bytes // 3
@@ -405,6 +409,10 @@ class Engine:
             self._checkpoints.seal()
         self._checkpoints.retry()
         self.upkeep.tick()
+        return self._checkpoints.free_some()
+
+    def free_some(self) -> bool:
+        """Free a little of what was dropped; whether more is to free. After every checkpoint."""
         return self._checkpoints.free_some()
 
     def checkpoint(self) -> None:
