@@ -29,8 +29,8 @@ class Ledger:
 
     __slots__ = (
         "active", "dirty", "explicit_lac", "fence_durable", "fenced", "home", "id", "journal",
-        "key_presented", "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key", "sealed",
-        "stored", "tombstone", "touched", "waiters",
+        "key_presented", "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key",
+        "sealed", "stored", "tombstone", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, ledger_id: LedgerId, *, home: int, journal: int, is_new: bool) -> None:

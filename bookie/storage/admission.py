@@ -246,6 +246,7 @@ class Admission:
             self._on_return(ledger)
         if ledger.master_key != key:
             ledger.master_key = key
+            ledger.key_presented = True
             if len(key) != MASTER_KEY_BYTES:
                 self.log_state(ledger, encode_ledger_key(ledger.id, key))
             self._on_state(ledger)
