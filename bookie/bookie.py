@@ -74,6 +74,7 @@ class Bookie:
         self.protocol_errors = 0
         self.storage_errors = 0
         self._now_ms = now_ms
+        self._is_stopping = False
         self._partials: dict[Connection, int] = {}  # oldest first
         self._partial_bytes = 0
         self.engine: Engine
@@ -95,7 +96,8 @@ class Bookie:
 
     async def serve(self, stream: ByteStream) -> None:
         """Handle one connection until it ends."""
-        await Connection(stream, self).run()
+        if not self._is_stopping:
+            await Connection(stream, self).run()
 
     # What the engine tells.
 
@@ -119,6 +121,9 @@ class Bookie:
 
     def on_checkpoint(self, number: int) -> None:
         self.gate.admit_next()
+
+    def on_mode(self, read_only: bool) -> None:
+        self.read_only = read_only
 
     # What connections tell.
 
@@ -158,6 +163,7 @@ class Bookie:
 
     def stop_serving(self) -> None:
         """Take no more requests from anybody; connections answer what they took, then end."""
+        self._is_stopping = True
         for connection in list(self.connections):
             connection.stop()
 

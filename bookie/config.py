@@ -1,0 +1,139 @@
+"""Options of a bookie towards its clients, by the names that BookKeeper's operators know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bookie.bookie import BookieOptions
+from runtime.config import ConfigError, option
+from runtime.shared_options import PORT_MAX
+
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieConfig:
+    """Who the bookie is, where it listens, what it allows clients."""
+
+    port: int = option(
+        "bookiePort",
+        3181,
+        minimum=0,
+        maximum=PORT_MAX,
+        doc="The port that clients connect to; 0 picks a free one, which only suits a bookie with "
+        "a `bookieId`.",
+    )
+    bookie_id: str | None = option(
+        "bookieId",
+        None,
+        doc="The name under which ledgers know this bookie. Unset: its address and port, as seen "
+        "from outside.",
+    )
+    advertised_address: str | None = option(
+        "advertisedAddress",
+        None,
+        doc="The host name or address that clients are told to connect to.",
+    )
+    interface: str | None = option(
+        "listeningInterface",
+        None,
+        doc="Listen on this network interface only, for example `eth0`. Unset: on all of them.",
+    )
+    allow_loopback: bool = option(
+        "allowLoopback",
+        False,
+        doc="Let a bookie be known by a loopback address. Only for a cluster on one machine.",
+    )
+    use_host_name: bool = option(
+        "useHostNameAsBookieID",
+        False,
+        doc="Be known by the canonical host name instead of the address.",
+    )
+    use_short_host_name: bool = option(
+        "useShortHostName", False, doc="With `useHostNameAsBookieID`: leave the domain out."
+    )
+    frame_bytes_max: int = option(
+        "nettyMaxFrameSizeBytes",
+        5 * _MIB,
+        minimum=64 * 1024,
+        maximum=1 << 30,
+        doc="The largest request or answer, its four length bytes included. A client that sends "
+        "more is disconnected; both ends need the same limit.",
+    )
+    batch_read_bytes_max: int = option(
+        "maxBatchReadSize", 5 * _MIB, minimum=1, doc="The largest answer to a batch read."
+    )
+    add_patience_ms: int = option(
+        "dbStorage_maxThrottleTimeMs",
+        3000,
+        minimum=0,
+        maximum=600_000,
+        doc="How long adds may wait for room in the write cache before they are refused.",
+        why="Clients give up after 5 s; an answer before that lets them choose another bookie.",
+    )
+    send_seconds_max: int = option(
+        "quire_sendTimeoutSec",
+        30,
+        minimum=1,
+        maximum=3600,
+        doc="Disconnect a client that takes none of its answers for so long.",
+    )
+    read_only: bool = option(
+        "forceReadOnlyBookie", False, doc="Serve reads only, and register so, from the start."
+    )
+    read_only_allowed: bool = option(
+        "readOnlyModeEnabled",
+        True,
+        doc="Serve reads when the disks are full. False: stop the bookie instead.",
+    )
+    persist_status: bool = option(
+        "persistBookieStatusEnabled",
+        False,
+        doc="Remember over a restart that an operator made the bookie read-only.",
+    )
+    auth_provider: str | None = option(
+        "bookieAuthProviderFactoryClass",
+        None,
+        doc="Not offered yet: asking for it stops the start, because ignoring it would let "
+        "everybody in.",
+    )
+    tls_provider: str | None = option(
+        "tlsProviderFactoryClass",
+        None,
+        doc="Not offered yet: asking for it stops the start, because ignoring it would send in "
+        "clear what you meant to protect.",
+    )
+
+    def __post_init__(self) -> None:
+        for key, value in (
+            ("bookieAuthProviderFactoryClass", self.auth_provider),
+            ("tlsProviderFactoryClass", self.tls_provider),
+        ):
+            if value is not None:
+                raise ConfigError(
+                    f"{key} is {value!r}, which is not offered yet: unset it, and keep the bookie "
+                    "on a network that you trust"
+                )
+
+    def options(self) -> BookieOptions:
+        return BookieOptions(
+            frame_bytes_max=self.frame_bytes_max,
+            batch_read_bytes_max=min(self.batch_read_bytes_max, self.frame_bytes_max),
+            add_patience_seconds=self.add_patience_ms / 1000,
+            send_seconds_max=float(self.send_seconds_max),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositionConfig:
+    """What may run in the bookie's process beside it. `quire bookie` adds it."""
+
+    autorecovery: bool = option(
+        "autoRecoveryDaemonEnabled", False, doc="Run autorecovery in the bookie's process."
+    )
+    integrity_check: bool = option(
+        "dataIntegrityChecking",
+        False,
+        doc="After a loss, compare every ledger with its other replicas and fetch what is missing.",
+    )
