@@ -15,7 +15,7 @@ from bookie.core.compaction import Kind, Rules
 from bookie.core.disk_space import Thresholds
 from bookie.storage.disk_watch import DiskOptions
 from bookie.storage.engine import EngineOptions
-from bookie.storage.garbage import GarbageOptions, Listing
+from bookie.storage.garbage_values import GarbageOptions, Listing
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalOptions
 from bookie.storage.reads import Batch, Cold
@@ -25,7 +25,7 @@ from tests.bookie.machine import Machine, PowerCut, add_frames, entries_of, requ
 from tests.bookie.model import LedgerModel, Owed, content_of, lac_of
 from wire.batch import encode_batch, join_records
 from wire.errors import LedgerError, Status
-from wire.scan_v2 import AddBatch, AddRun
+from wire.scan_v2 import AddBatch, AddMix, AddRun
 from wire.types import LAST_ENTRY, Flag
 
 PAGE = 4096
@@ -131,9 +131,8 @@ class History:
         told = []
         for _ in range(self.random.choice((1, 1, 1, 2, 4))):
             ledger = self._some_ledger()
-            told.append(
-                self.random.choice((self._add_v2, self._add_v3, self._add_batch))(ledger, token)
-            )
+            ways = (self._add_v2, self._add_v3, self._add_batch, self._add_mix)
+            told.append(self.random.choice(ways)(ledger, token))
         owed = self._token(*token)
         if not self.machine.engine.commit(owed):
             assert not token
@@ -153,6 +152,31 @@ class History:
             status = self.machine.engine.add_run(item)
             self._added(ledger, status, key, flags, item.entry_ids, token)
         return f"v{version} {ledger.id}/{ids} flags {flags:x}"
+
+    def _add_mix(self, ledger: LedgerModel, token: list[Owed]) -> str:
+        """Frames of several ledgers, one after the other: what many writers leave in a buffer."""
+        writers = [ledger for ledger in self.ledgers if len(ledger.key) == 20]
+        frames, told = b"", []
+        for _ in range(self.random.choice((2, 5))):
+            if not writers:
+                return "-"
+            writer = self.random.choice(writers)
+            self._look_for_tombstone(writer)
+            entry_id = self._ids(writer)[0]
+            key = self._key(writer)
+            frames += add_frames([content_of(writer.id, entry_id)], key=key)
+            told.append((writer, key, entry_id))
+        rows = iter(told)
+        for item in requests(frames):
+            if isinstance(item, AddMix):
+                refused = self.machine.engine.add_mix(item)
+                statuses = [refused.get(place, Status.OK) for place in range(len(item.entry_ids))]
+            else:
+                assert isinstance(item, AddRun)
+                statuses = [self.machine.engine.add_run(item)] * len(item.entry_ids)
+            for status, (writer, key, entry_id) in zip(statuses, rows, strict=False):
+                self._added(writer, status, key, 0, [entry_id], token)
+        return f"mix {[(writer.id, entry_id) for writer, _, entry_id in told]}"
 
     def _add_v3(self, ledger: LedgerModel, token: list[Owed]) -> str:
         flags = self._flags()
