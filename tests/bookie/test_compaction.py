@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.bookie.garbage_world import (
     options,
     payload,
     runs_of,
+    with_log_bytes,
 )
 from tests.bookie.machine import Machine, PowerCut
 from wire.errors import Status
@@ -312,6 +314,33 @@ def test_ledger_dropped_during_compaction_does_not_come_back() -> None:
         check_counts(machine)
         collect(machine)
         check_no_leak(machine)
+
+
+def test_run_deleted_between_its_copy_and_the_exchange_of_keys_stays_dead() -> None:
+    given = options()
+    engine = replace(given.engine, generation_bytes=1 << 20, write_cache_bytes=8 << 20)
+    machine = Machine(options=with_log_bytes(replace(given, engine=engine), 2 << 20))
+    machine.start()
+    machine.settle()
+    for entry_id in range(60):
+        for ledger_id in (1, 2):
+            machine.add(ledger_id, [(entry_id, bytes(40_000))], None)
+    machine.engine.checkpoint()
+    checkpoint(machine)
+    drop(machine, 2)
+    upkeep = machine.engine.upkeep
+    upkeep.compact(Kind.EAGER)
+    compactor = upkeep.garbage[0]._compactor
+    while not compactor._moves:
+        assert machine.workers.step()
+    upkeep.suspend(Kind.MAJOR)
+    drop(machine, 1)
+    assert compactor._moves, "the copy is made, its key is not"
+    upkeep.allow(Kind.MAJOR)
+    machine.settle()
+    [directory] = machine.engine.directories
+    assert runs_of(directory) == []
+    check_counts(machine)
 
 
 def test_entries_are_readable_at_every_step_of_a_compaction() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from bookie.core.compaction import Kind
 from bookie.storage.garbage_values import GarbageOptions, Listing, Phase
-from bookie.storage.index_format import LogState, ledger_key
+from bookie.storage.index_format import LogState
 from bookie.storage.index_interface import Change
 from bookie.storage.log_table import LogTable, Move
+from bookie.storage.upkeep import Drop
 from tests.bookie.garbage_world import (
     RECOVERY,
     check_alive,
@@ -164,35 +167,86 @@ def test_unfinished_deletion_is_listed_after_a_restart_and_goes_on_when_told_to(
     check_counts(machine)
 
 
+def test_deletion_takes_runs_of_its_sequence_and_older_ones_only() -> None:
+    """What a repair writes has a higher sequence, and survives whatever order things take."""
+    machine = running()
+    fill(machine, range(1, 2), range(20))
+    checkpoint(machine)
+    [directory] = machine.engine.directories
+    sequence = directory.mark.checkpoint
+    fill(machine, range(1, 2), range(20, 40))
+    checkpoint(machine)
+    machine.engine.upkeep.resume([Drop(1, 0, sequence)])
+    machine.settle()
+    left = runs_of(directory)
+    assert left
+    assert all(run.sequence > sequence for run in left)
+    assert [machine.read(1, n) for n in (0, 19)] == [Status.NO_ENTRY] * 2
+    check_alive(machine, range(1, 2), range(20, 40))
+    check_counts(machine)
+
+
 def test_resumed_deletion_spares_what_this_life_has_written() -> None:
-    """A tombstone may reach the disk ahead of the checkpoint that it names, and then names the
-    number of a generation of the next life."""
+    """A tombstone may reach the disk ahead of the checkpoint that it names; that number then
+    belongs to a generation of the next life."""
     machine = running()
     fill(machine, range(1, 2), range(3))
-    checkpoint(machine)
-    ledger = machine.engine.ledger(1)
-    [directory] = machine.engine.directories
-    machine.engine.drop([1], 0)
-    early = ledger.stored
-    machine.crash()
-    machine.start()  # the tombstone was lost; put it where the next checkpoint would have
-    number = machine.engine.upkeep.garbage[0].directory.mark.checkpoint
-    machine.settle()
-    [directory] = machine.engine.directories
-    directory.index.apply([(ledger_key(1), early)])
-    directory.index.flush()
+    drop(machine, 1)
     machine.crash()
     machine.start()
+    first = machine.engine.directories[0].mark.checkpoint + 1
     machine.settle()
     ledger = machine.engine.ledger(1)
     assert ledger.tombstone is not None
-    assert number <= ledger.tombstone.sequence + 1
-    ledger.tombstone = ledger.tombstone._replace(sequence=10**6)
+    ledger.tombstone = ledger.tombstone._replace(sequence=first)
+    resumed: list[Drop] = []
+    machine.engine.upkeep.resume = resumed.extend  # type: ignore[method-assign, assignment]
     machine.engine.resume_drop([1])
+    assert resumed == [Drop(1, 0, first - 1)]
+
+
+def test_replay_does_not_undo_a_drop() -> None:
+    """The record that brought the ledger back stands in the block at which replay begins."""
+    machine = running()
+    fill(machine, range(1, 2), range(3))
+    drop(machine, 1)
     machine.add(1, [(0, payload(1, 0))], None, flags=RECOVERY)
-    machine.engine.checkpoint()
+    machine.engine.drop([1], 0)
     machine.settle()
-    assert machine.read(1, 0) == payload(1, 0)
+    machine.crash(power=False)
+    machine.start()
+    check_dropped(machine, 1)
+
+
+def test_log_that_rolls_within_a_checkpoint_is_not_taken_for_dead() -> None:
+    """Its runs have no keys yet when the garbage thread looks, in the middle of the checkpoint."""
+    given = options()
+    engine = replace(given.engine, generation_bytes=100 * 1024, write_cache_bytes=1 << 20)
+    machine = Machine(options=replace(given, engine=engine))
+    machine.start()
+    machine.settle()
+    [index] = machine.opened.values()
+    [garbage] = machine.engine.upkeep.garbage
+    apply = index.apply
+    inside = False
+
+    def meddling(piece: Sequence[Change]) -> None:
+        nonlocal inside
+        if not inside:
+            inside = True
+            garbage.remove_dead_logs()
+            garbage.compact(Kind.MAJOR)
+            while garbage.step():
+                pass
+            inside = False
+        apply(piece)
+
+    index.apply = meddling  # type: ignore[method-assign]
+    fill(machine, range(1, 3), range(120))
+    checkpoint(machine)
+    assert len(log_files(garbage.directory)) > 3
+    check_alive(machine, range(1, 3), range(120))
+    check_counts(machine)
 
 
 def test_log_whose_count_is_wrong_is_kept_by_its_keys() -> None:
