@@ -109,26 +109,39 @@ class RequestsV3:
         if self._bookie.gate.is_closed and not await connection.wait_admission():
             self._refuse(adds, Status.TOO_MANY_REQUESTS)
             return
-        add_entry, unpack_lac = self._engine.add_entry, _LAC.unpack_from
-        accepted: list[ScannedAdd] = []
-        refused: dict[Status, list[ScannedAdd]] = {}
-        size = 0
-        for add in adds:
-            _, ledger_id, entry_id, flags, key, begin, end = add
-            (lac,) = unpack_lac(data, begin + _LAC_OFFSET)
-            try:
-                status = add_entry(ledger_id, entry_id, lac, key, data[begin:end], flags)
-            except (LedgerError, OSError) as error:
-                status = connection.stumble(error)
-            if status is Status.OK:
-                accepted.append(add)
-                size += end - begin
-            else:
-                refused.setdefault(status, []).append(add)
-        if accepted:
-            connection.accept(add_answers(accepted), len(accepted), size)
-        for status, theirs in refused.items():
-            self._refuse(theirs, status)
+        at, count = 0, len(adds)
+        while at < count:
+            _, ledger_id, previous, flags, key, _, _ = adds[at]
+            after = at + 1
+            while after < count:
+                _, other_id, entry_id, other_flags, other_key, _, _ = adds[after]
+                if (
+                    other_id != ledger_id
+                    or entry_id <= previous
+                    or other_flags != flags
+                    or other_key != key
+                ):
+                    break
+                previous = entry_id
+                after += 1
+            self._add_alike(data, adds if after - at == count else adds[at:after])
+            at = after
+
+    def _add_alike(self, data: bytes, adds: list[ScannedAdd]) -> None:
+        """Adds of one ledger, key and flags, ids ascending."""
+        _, ledger_id, _, flags, key, _, _ = adds[0]
+        entry_ids = [add[2] for add in adds]
+        entries = [data[begin:end] for *_, begin, end in adds]
+        lac = max([_LAC.unpack_from(entry, _LAC_OFFSET)[0] for entry in entries])
+        try:
+            status = self._engine.add_entries(ledger_id, entry_ids, lac, key, entries, flags)
+        except (LedgerError, OSError) as error:
+            status = self._connection.stumble(error)
+        if status is Status.OK:
+            size = sum(map(len, entries))
+            self._connection.accept(add_answers(adds), len(adds), size)
+        else:
+            self._refuse(adds, status)
 
     def _refuse(self, adds: list[ScannedAdd], status: Status) -> None:
         self._bookie.metrics.refused_adds(len(adds), status)

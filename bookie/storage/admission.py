@@ -10,7 +10,7 @@ comes back when all of them are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from bookie.core.ledger import Ledger
@@ -72,10 +72,13 @@ class _Log:
 
     def add_pieces(self, *pieces: bytes) -> None:
         """One record."""
+        self.add_records(pieces, sum(map(len, pieces)), 1)
+
+    def add_records(self, pieces: Iterable[bytes], byte_count: int, record_count: int) -> None:
         self._cut()
         self.pieces += pieces
-        self.byte_count += sum(map(len, pieces))
-        self.record_count += 1
+        self.byte_count += byte_count
+        self.record_count += record_count
 
     def finish(self) -> list[bytes | memoryview]:
         self._cut()
@@ -183,6 +186,36 @@ class Admission:
         self._open_part(ledger, key).add_entries((entry_id,), (entry,))
         self._log_entry(self._logs[ledger.journal], key, entry, flags)
         self._account(ledger, len(entry), 1, entry_id, lac)
+        return Status.OK
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        lac: int,
+        key: bytes,
+        entries: Sequence[bytes],
+        flags: int,
+    ) -> Status:
+        """Take v3 adds of one ledger, key and flags, ids ascending; all or none of them."""
+        status, ledger = self._judge(ledger_id, key, flags)
+        if ledger is None:
+            return status
+        self._open_part(ledger, key).add_entries(entry_ids, entries)
+        record_key = key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY
+        count = len(entries)
+        sizes = list(map(len, entries))
+        heads = {
+            size: encode_add_head(record_key, entry_bytes=size, flags=flags) for size in set(sizes)
+        }
+        records = [b""] * (2 * count)
+        records[0::2] = [heads[size] for size in sizes]
+        records[1::2] = entries
+        entry_bytes = sum(sizes)
+        log = self._logs[ledger.journal]
+        log.add_records(records, entry_bytes + count * len(records[0]), count)
+        log.deferred &= flags & (_DEFERRED_SYNC | _RECOVERY_ADD) == _DEFERRED_SYNC
+        self._account(ledger, entry_bytes, count, entry_ids[-1], lac)
         return Status.OK
 
     def add_batch(self, batch: AddBatch) -> Status:

@@ -169,6 +169,18 @@ class Engine:
         """A v3 add; queue it with `commit`."""
         return self._admission.add_entry(ledger_id, entry_id, lac, key, entry, flags)
 
+    def add_entries(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        lac: int,
+        key: bytes,
+        entries: Sequence[bytes],
+        flags: int,
+    ) -> Status:
+        """v3 adds of one ledger that differ only in entry, ids ascending; `lac` is the highest."""
+        return self._admission.add_entries(ledger_id, entry_ids, lac, key, entries, flags)
+
     def add_batch(self, batch: AddBatch) -> Status:
         """A batch frame; queue it with `commit`."""
         return self._admission.add_batch(batch)
