@@ -155,7 +155,7 @@ class RequestsV2:
         at = 0
         while at < len(ids):
             count = connection.read_count
-            part = ids if count >= len(ids) else ids[at : at + count]
+            part = ids[at : at + count]
             self._operations.read_many(connection, run.ledger_id, part, part, deliver)
             at += count
             if connection.outbox.bytes > SEND_BYTES:
