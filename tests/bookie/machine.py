@@ -176,13 +176,19 @@ class Machine:
                 raise PowerCut
             self._operations_left -= 1
 
-    def crash(self, *, power: bool = True) -> None:
-        """The process dies; with `power`, the machine: what was not synced may be gone or torn."""
+    def crash(
+        self, *, power: bool = True, keep: Keep | None = None,
+        keep_pieces: Callable[[int], int] | None = None,
+    ) -> None:  # fmt: skip
+        """The process dies; with `power`, the machine: what was not synced may be gone or torn.
+
+        `keep` and `keep_pieces` say exactly what the files and the indexes keep of that.
+        """
         self.store = None
         self.keep_power()
-        self.files.crash(self.random, keep=Keep.SOME if power else Keep.ALL)
+        self.files.crash(self.random, keep=keep or (Keep.SOME if power else Keep.ALL))
         # The index keeps its newest changes in the process: any end of them may be gone.
-        self.indexes.crash(lambda count: self.random.randint(0, count))
+        self.indexes.crash(keep_pieces or (lambda count: self.random.randint(0, count)))
 
     def _open_index(self, path: str, *, store_id: bytes, create: bool = False) -> MemoryIndex:
         """An index whose changes are operations too: the power may go between two of them."""
