@@ -15,6 +15,8 @@ import pytest
 from bookie.core.disk_space import Thresholds
 from bookie.storage.disk_watch import DiskOptions
 from bookie.storage.engine import EngineOptions
+from bookie.storage.index import RocksIndex
+from bookie.storage.index_interface import IndexFailedError
 from bookie.storage.journal_options import JournalOptions
 from bookie.storage.start import StoreOptions
 from tests.bookie.disk_machine import DiskMachine
@@ -139,6 +141,37 @@ def test_flush_that_meets_a_full_disk_is_repeated_when_there_is_room(tmp_path: P
         machine.start()
         assert machine.store is not None
         assert machine.store.replayed.entries == 0
+        writer.expect_all()
+        machine.stop()
+
+
+def test_index_that_failed_serves_reads_until_there_is_room(tmp_path: Path) -> None:
+    """RocksDB could be closed on a full disk and not opened again: it stays as it is."""
+    with small_disk(tmp_path, megabytes=24) as disk:
+        machine = _ledgers_on(disk, tmp_path, _options())
+        machine.start()
+        writer = Writer(machine)
+        index = machine.engine.directories[0].index
+        assert isinstance(index, RocksIndex)
+        for pages in range(2, 100):  # until the log still has room, and the index has none
+            disk.fill(leave_bytes=pages * PAGE)
+            assert writer.add(60) is Status.OK
+            machine.engine.checkpoint()
+            machine.settle()
+            if isinstance(machine.engine.directories[0].trouble, IndexFailedError):
+                break
+            disk.free()
+            _wait(machine)
+        disk.fill()
+        failed = index._db
+        for _ in range(3):
+            _wait(machine)
+            assert index._db is failed
+            writer.expect_all()
+        disk.free()
+        _wait(machine)
+        assert machine.engine.directories[0].trouble is None
+        assert index._db is not failed
         writer.expect_all()
         machine.stop()
 

@@ -10,9 +10,11 @@ import pytest
 
 from bookie.storage.consistency import check_directory
 from bookie.storage.entry_log_format import Footer, RunHeader
-from bookie.storage.entry_log_inspect import entry_logs, inspect_runs
+from bookie.storage.entry_log_inspect import entry_logs, inspect_log_header, inspect_runs
 from bookie.storage.index_format import REBUILT_KEY
 from bookie.storage.index_interface import DamagedIndexError
+from bookie.storage.journal_chain import find_chain
+from bookie.storage.journal_files import journal_file_ids
 from bookie.storage.rebuild import RebuildReport, rebuild_index
 from bookie.storage.store_files import StoreError
 from tests.bookie.disk_machine import DiskMachine
@@ -83,6 +85,11 @@ def _expect_all(machine: Machine) -> None:
         assert ledger.fenced
         assert ledger.limbo
         assert ledger.master_key == KEY
+
+
+def _store_id(machine: Machine) -> bytes:
+    _, path = entry_logs(machine.files, f"{machine.ledger_paths[0]}/current")[0]
+    return inspect_log_header(machine.files, path).store_id
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -171,6 +178,48 @@ def test_dry_run_tells_the_same_and_changes_nothing(tmp_path: Path) -> None:
     real = _rebuild(machine)
     dry.set_aside = real.set_aside
     assert dry == real
+
+
+def test_rebuilt_states_are_fenced_and_in_limbo_before_any_start() -> None:
+    machine = Machine(seed=2)
+    _fill(machine)
+    machine.stop()
+    _destroy(machine)
+    _rebuild(machine)
+    path = "/disk/ledgers0/current/index"
+    index = machine.indexes.open(path, store_id=_store_id(machine))
+    states = dict(index.ledger_states())
+    assert set(states) == {1, 2, 3}
+    assert all(state.fenced and state.limbo for state in states.values())
+    index.close()
+
+
+def test_journal_with_a_gap_is_replayed_from_behind_it() -> None:
+    """Files that do not lead up to the end are of no use; the rebuild says so."""
+    machine = Machine(seed=6)
+    machine.start()
+    for n in range(120):
+        machine.add(1, [(n, b"x" * 1000)], n)
+        machine.settle()
+    machine.crash()
+    ids = journal_file_ids(machine.files, "/disk/journal0/current")
+    chain = find_chain(machine.files, "/disk/journal0/current", _store_id(machine))
+    assert len(chain.file_ids) >= 2
+    assert chain.older_file_ids == ()
+    broken = chain.file_ids[0]
+    file = machine.files.open(f"/disk/journal0/current/{broken:016x}.jnl")
+    file.write(bytes(4), 4096 + 2 * 4096)  # the third page: a block that others follow
+    file.sync()
+    file.close()
+    assert broken in ids
+    _destroy(machine)
+    report = _rebuild(machine)
+    assert report.mark is not None
+    assert report.mark.journals[0].file_id == chain.file_ids[1]
+    [problem] = report.problems
+    assert f"{broken:016x}" in problem
+    machine.start()
+    assert all(machine.read(1, n) == b"x" * 1000 for n in range(120))
 
 
 def test_journal_is_replayed_after_a_rebuild_and_its_ledgers_are_in_limbo() -> None:
