@@ -22,11 +22,12 @@ class AddGate:
         self._is_full = is_full
         self.patience_seconds = patience_seconds
         self._waiting: deque[trio.Event] = deque()
+        self._turn: trio.Event | None = None  # of the one who was let in and is not through yet
 
     @property
     def is_closed(self) -> bool:
         """Whether an add must wait: there is no room, or others wait for it already."""
-        return bool(self._waiting) or self._is_full()
+        return self._turn is not None or bool(self._waiting) or self._is_full()
 
     @property
     def waiting(self) -> int:
@@ -36,7 +37,7 @@ class AddGate:
         """Wait to be admitted; False when the deadline passed first.
 
         Whoever is admitted takes its adds to the engine without awaiting in between, and then
-        calls `admit_next`.
+        calls `leave`.
         """
         mine = trio.Event()
         self._waiting.append(mine)
@@ -45,14 +46,20 @@ class AddGate:
                 await mine.wait()
         except trio.Cancelled:
             if mine.is_set():
-                self.admit_next()  # somebody else takes the turn
+                self.leave()  # somebody else takes the turn
             raise
         finally:
             if not mine.is_set():
                 self._waiting.remove(mine)
         return mine.is_set()
 
+    def leave(self) -> None:
+        """Through: the next one may go."""
+        self._turn = None
+        self.admit_next()
+
     def admit_next(self) -> None:
-        """Let the first of those who wait in, if there is room."""
-        if self._waiting and not self._is_full():
-            self._waiting.popleft().set()
+        """Let the first of those who wait in, if there is room and nobody is on the way."""
+        if self._waiting and self._turn is None and not self._is_full():
+            self._turn = self._waiting.popleft()
+            self._turn.set()

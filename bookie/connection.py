@@ -173,9 +173,10 @@ class Connection:
             committed = self.bookie.engine.commit(commit)
             assert committed, "accepted adds were committed by somebody else"
             self.owed += 1
+            self._refuse_at = None
         if self._admitted:
             self._admitted = False
-            self.bookie.gate.admit_next()
+            self.bookie.gate.leave()
 
     def accept(self, answers: bytes, count: int, size: int) -> None:
         """The engine took these adds; their answers are due when they are durable."""
