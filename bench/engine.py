@@ -25,7 +25,8 @@ from statistics import median
 
 import trio
 
-from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.engine import Engine
+from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.index import open_index
 from bookie.storage.reads import Batch, Cold
 from bookie.storage.start import Shell, Store, StoreOptions, open_store

@@ -21,7 +21,7 @@ from bookie.config import BookieConfig
 from bookie.identity import Resolver
 from bookie.mode import Mode
 from bookie.storage.disk_watch import Acceptance
-from bookie.storage.engine import EngineCallbacks
+from bookie.storage.engine_values import EngineCallbacks
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.start import Shell, Store, open_store
 from bookie.storage.store_files import StoreError

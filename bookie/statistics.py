@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bookie.operations import Reply
-from bookie.storage.engine import EngineStatistics
+from bookie.storage.engine_values import EngineStatistics
 from bookie.storage.reads import Batch
 from runtime.metrics import Registry, Sample, Summary, counter, gauge, name_part
 from wire.errors import Status

@@ -9,7 +9,7 @@ from bookie.collector import CollectorOptions
 from bookie.core.compaction import Rules
 from bookie.core.disk_space import Thresholds
 from bookie.storage.disk_watch import DiskOptions
-from bookie.storage.engine import EngineOptions
+from bookie.storage.engine_values import EngineOptions
 from bookie.storage.garbage_values import GarbageOptions
 from bookie.storage.index import IndexOptions
 from bookie.storage.journal_options import JournalOptions

@@ -16,7 +16,8 @@ from functools import partial
 
 from bookie.core.write_cache import WriteCache
 from bookie.storage.disk_watch import DiskOptions, DiskWatch
-from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.engine import Engine
+from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.garbage_values import GarbageOptions
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from bookie.core.compaction import Kind, Rules
 from bookie.core.disk_space import Thresholds
 from bookie.storage.disk_watch import DiskOptions
-from bookie.storage.engine import EngineOptions
+from bookie.storage.engine_values import EngineOptions
 from bookie.storage.garbage_values import GarbageOptions, Listing
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalOptions

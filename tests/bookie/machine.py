@@ -12,7 +12,8 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.engine import Engine
+from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.index_interface import Change
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalOptions

@@ -32,7 +32,8 @@ from typing import Final
 
 import trio
 
-from bookie.storage.engine import Engine, EngineCallbacks, EngineOptions
+from bookie.storage.engine import Engine
+from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.index import IndexOptions, open_index
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalOptions

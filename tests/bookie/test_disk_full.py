@@ -14,7 +14,7 @@ import pytest
 
 from bookie.core.disk_space import Thresholds
 from bookie.storage.disk_watch import DiskOptions
-from bookie.storage.engine import EngineOptions
+from bookie.storage.engine_values import EngineOptions
 from bookie.storage.index import RocksIndex
 from bookie.storage.index_interface import IndexFailedError
 from bookie.storage.journal_options import JournalOptions

@@ -10,7 +10,7 @@ import trio
 
 from bookie.authentication import NewAuthenticator
 from bookie.bookie import Bookie, BookieOptions
-from bookie.storage.engine import EngineCallbacks
+from bookie.storage.engine_values import EngineCallbacks
 from bookie.storage.memory_index import MemoryIndexes
 from bookie.storage.start import Shell, Store, StoreOptions, open_store
 from runtime.files import DiskSpace
