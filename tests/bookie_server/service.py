@@ -137,6 +137,16 @@ class Site:
             yield self.running
             self.stop.set()
 
+    async def refusal(self, **changes: object) -> Exception:
+        """Why a bookie with these settings does not start."""
+        stop = trio.Event()
+        stop.set()
+        try:
+            await run_bookie(self.settings(**changes), self.shell(), stop)
+        except Exception as error:
+            return error
+        raise AssertionError("it did start")
+
     async def connect(self) -> Client:
         assert self.running is not None
         stream = await self.network.host("client").connect("0.0.0.0", self.running.port)
