@@ -93,8 +93,16 @@ class Client:
 
 
 class World:
-    def __init__(self, host: MemoryHost, bookie: Bookie, store: Store, workers: InlineWorkers):
+    def __init__(
+        self,
+        host: MemoryHost,
+        bookie: Bookie,
+        store: Store,
+        workers: InlineWorkers,
+        registry: Registry,
+    ) -> None:
         self.host = host
+        self.registry = registry
         self.bookie = bookie
         self.store = store
         self.workers = workers
@@ -125,9 +133,10 @@ async def running(
         sleep=lambda seconds: None,
         new_store_id=lambda: chance.randbytes(16),
     )
+    registry = Registry()
     bookie = Bookie(
         options or BookieOptions(),
-        Registry(),
+        registry,
         spaces=lambda: {"/disk/ledgers": DiskSpace(1 << 40, 1 << 39)},
         clock=trio.current_time,
         new_authenticator=new_authenticator,
@@ -147,7 +156,7 @@ async def running(
     bookie.open(store.engine)
     network = MemoryNetwork(buffer_bytes=buffer_bytes)
     listener: MemoryListener = await network.host("bookie").listen("bookie", 0)
-    world = World(network.host("client"), bookie, store, workers)
+    world = World(network.host("client"), bookie, store, workers, registry)
     world.port = listener.port
     async with trio.open_nursery() as nursery:
         if run_workers:
