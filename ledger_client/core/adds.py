@@ -156,8 +156,7 @@ class AddQueue:
             return 0
         first, last = sending.batch.first, sending.batch.last
         if sending.missing < 0:
-            held = self._distribution.entries_of(slot=sending.slot, first=first, last=last)
-            sending.missing = _bits(held, first, last)
+            sending.missing = self._distribution.bits_of(slot=sending.slot, first=first, last=last)
         sending.missing &= ~_bits(entry_ids, first, last)
         return sending.missing
 

@@ -57,10 +57,8 @@ class Change:
         self.pending: dict[int, BookieId] = {}
 
     def add(self, failed: Mapping[int, BookieId]) -> None:
-        """Note failures; those that the present round replaces anyway are not news."""
-        for slot, bookie_id in failed.items():
-            if self.failed.get(slot) != bookie_id:
-                self.pending[slot] = bookie_id
+        """Note failures. If the present round replaces the bookie, they are void after it."""
+        self.pending |= failed
 
     def start_round(self, ensemble: tuple[BookieId, ...]) -> bool:
         """Take the pending failures whose bookie is still in its slot; whether there are any."""

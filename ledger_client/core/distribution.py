@@ -55,12 +55,17 @@ class Distribution:
     def masks_of(self, *, first: int, last: int) -> Sequence[int]:
         """The different write sets among `first..last`: never more than the ensemble size."""
         size = self.ensemble_size
+        if size == self.write_quorum:
+            return self.masks[:1]
         if last - first + 1 >= size:
             return self.masks
         return [self.masks[entry_id % size] for entry_id in range(first, last + 1)]
 
-    def slots_of(self, *, first: int, last: int) -> list[int]:
-        """The slots that hold any of `first..last`."""
+    def slots_of(self, *, first: int, last: int) -> Sequence[int]:
+        """The slots that hold any of `first..last`, ascending."""
+        size = self.ensemble_size
+        if size == self.write_quorum or last - first + 1 >= size:
+            return range(size)
         union = 0
         for mask in self.masks_of(first=first, last=last):
             union |= mask
@@ -72,6 +77,17 @@ class Distribution:
         if size == quorum:
             return range(first, last + 1)
         return [e for e in range(first, last + 1) if (slot - e) % size < quorum]
+
+    def bits_of(self, *, slot: int, first: int, last: int) -> int:
+        """The same as a bit mask, the lowest bit for entry `first`."""
+        size, count = self.ensemble_size, last - first + 1
+        if size == self.write_quorum:
+            return (1 << count) - 1
+        lap = mask_of([i for i in range(size) if (slot - first - i) % size < self.write_quorum])
+        laps = count // size + 1
+        # A number with a one at every `size`-th bit repeats the lap by multiplication.
+        repeated = lap * (((1 << laps * size) - 1) // ((1 << size) - 1))
+        return repeated & (1 << count) - 1
 
     def count_of(self, *, slot: int, first: int, last: int) -> int:
         """How many of `first..last` the slot holds."""

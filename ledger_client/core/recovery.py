@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count as counter
 
-from ledger_client.core.adds import AddQueue, Batch, FailedSending, Spread
+from ledger_client.core.adds import AddQueue, Batch, FailedSending
 from ledger_client.core.change import Change, Storm, judge
 from ledger_client.core.commands import (
     AddAnswer,
@@ -59,20 +59,24 @@ class RecoveryOptions:
 
 
 class Recovery:
+    """Decides for one attempt to close somebody else's ledger.
+
+    Fault domains are not asked for here: a recovery that never ends because a rack is gone is worse
+    than copies in one rack, which re-replication can spread later.
+    """
+
     def __init__(
         self,
         metadata: LedgerMetadata,
         options: RecoveryOptions | None = None,
         *,
         request_ids: Iterator[int] | None = None,
-        spread: Spread | None = None,
     ) -> None:
         self.options = options or RecoveryOptions()
         self.is_over = False
         self._metadata = metadata  # once IN_RECOVERY: the snapshot that all reads go by
         self._distribution = Distribution.of(metadata)
         self._request_ids = counter(1) if request_ids is None else request_ids
-        self._spread = spread
         self._was_in_recovery = False
         self._lac_read: LacRead | None = None
         self._lac0 = NO_ENTRY  # in every header that this recovery writes
@@ -141,7 +145,7 @@ class Recovery:
                 floor=self._lac0,
                 ask_all=self.options.ask_all,
             )
-            self._adds = AddQueue(self._distribution, ensemble, self._request_ids, self._spread)
+            self._adds = AddQueue(self._distribution, ensemble, self._request_ids)
             return self._advance(now)
         return []
 

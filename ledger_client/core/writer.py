@@ -189,7 +189,7 @@ class Writer:
         The LAC promises that everything up to it is durable in the recorded ensemble. During a
         change neither half of that is sure, so nothing is popped and the LAC stands still.
         """
-        if self._change is not None or self.failure is not None:
+        if self._change is not None:
             return []
         before = self.confirmed
         while (batch := self._adds.pop_due(after=self.confirmed)) is not None:

@@ -71,14 +71,16 @@ def test_every_way_to_ask_who_holds_an_entry_agrees(shape: tuple[int, int, int])
 def test_ranges_agree_with_single_entries(shape: tuple[int, int, int]) -> None:
     distribution = Distribution(*shape)
     for first in (0, 3, 2**31 - 3):
-        for last in range(first - 1, first + 9):
+        for last in range(first, first + 14):
             entries = range(first, last + 1)
             for slot in range(shape[0]):
                 held = [e for e in entries if distribution.holds(slot=slot, entry_id=e)]
                 assert list(distribution.entries_of(slot=slot, first=first, last=last)) == held
                 assert distribution.count_of(slot=slot, first=first, last=last) == len(held)
+                bits = distribution.bits_of(slot=slot, first=first, last=last)
+                assert [first + bit for bit in slots_in(bits)] == held
             used = sorted({slot for e in entries for slot in distribution.write_set(e)})
-            assert distribution.slots_of(first=first, last=last) == used
+            assert list(distribution.slots_of(first=first, last=last)) == used
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -13,7 +13,7 @@ from tests.ledger_client.core.world import RecoveringClient, World, WriterClient
 SHAPES = [(3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1), (4, 4, 3), (6, 3, 3)]
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     shape=st.sampled_from(SHAPES),
     seed=st.integers(0, 2**32),

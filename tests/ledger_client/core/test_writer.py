@@ -182,7 +182,7 @@ class Model:
             assert len(holders) >= self.shape[2]
 
 
-@settings(max_examples=400)
+@settings(max_examples=300)
 @given(
     shape=st.sampled_from(SHAPES),
     mode=st.sampled_from([ChangeMode.IMMEDIATE, ChangeMode.DELAYED]),
