@@ -204,6 +204,7 @@ class Loop:
         self.errors.close()
 
 
+@pytest.mark.timeout(120 + 5 * KILLS)
 @pytest.mark.parametrize(("journals", "directories", "share"), [(1, 1, 0.6), (2, 2, 0.4)])
 def test_killed_bookie_keeps_all_that_it_acknowledged(
     tmp_path: Path, journals: int, directories: int, share: float
