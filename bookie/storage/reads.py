@@ -67,8 +67,13 @@ class Reads:
         self.entries_read = 0
         self.errors = 0
 
-    def read(self, ledger: Ledger, entry_id: int) -> bytes | Status | Cold:
-        """One entry, by id; LAST_ENTRY asks for the one with the highest id."""
+    def read(
+        self, ledger: Ledger, entry_id: int, *, sequential: bool = False
+    ) -> bytes | Status | Cold:
+        """One entry, by id; LAST_ENTRY asks for the one with the highest id.
+
+        `sequential`: its neighbours are wanted, too, so a whole block is worth fetching.
+        """
         if entry_id == LAST_ENTRY:
             entry_id = self.last_entry(ledger)
             if ledger.limbo:
@@ -77,7 +82,8 @@ class Reads:
             return ledger.absent()
         entry = find(ledger, entry_id)
         if entry is None:
-            found = self._block(ledger, entry_id, sequential=entry_id == ledger.last_read + 1)
+            sequential = sequential or entry_id == ledger.last_read + 1
+            found = self._block(ledger, entry_id, sequential=sequential)
             if not isinstance(found, Run):
                 return found
             entry = found.entry_at(found.position(entry_id))
@@ -91,11 +97,12 @@ class Reads:
         entry_ids = list(entry_ids)
         at, count = 0, len(entry_ids)
         low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
+        sequential = count > 1 and entry_ids[-1] - entry_ids[0] == count - 1
         while at < count:
             entry_id = entry_ids[at]
             block = self.cache.latest(ledger.id, entry_id)
             if block is None or entry_id >= low:
-                answers.append(self.read(ledger, entry_id))
+                answers.append(self.read(ledger, entry_id, sequential=sequential))
                 at += 1
                 continue
             position = block.position(entry_id)

@@ -157,6 +157,25 @@ async def test_cold_entries_are_fetched_and_each_is_answered_once(
         assert [connection.owed for connection in world.bookie.connections] == [0]
 
 
+async def test_neighbours_that_are_cold_are_fetched_by_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        client = await cooled(world, monkeypatch)
+        reads: list[int] = []
+        plain = MemoryFile.read
+
+        def counted(file: MemoryFile, size: int, offset: int) -> bytes:
+            reads.append(size)
+            return plain(file, size, offset)
+
+        monkeypatch.setattr(MemoryFile, "read", counted)
+        await client.send(read_requests(range(100), ledger_id=LEDGER))
+        for _ in range(100):
+            assert (await client.answer_v2()).status is Status.OK
+        assert len(reads) <= 8, reads
+
+
 async def test_cold_entries_by_v3_carry_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as world:
         await cooled(world, monkeypatch)
