@@ -16,7 +16,9 @@ from wire.messages import AddRequest, ReadRequest, ReadResponse, Response, Write
 from wire.types import LedgerId
 
 LEDGER = LedgerId(8)
-POLL = ReadRequest(ledger_id=LEDGER, entry_id=-1, previous_lac=-1, timeout_ms=2000, piggyback=True)
+POLL = ReadRequest(
+    ledger_id=LEDGER, entry_id=-1, previous_lac=-1, timeout_ms=50_000, piggyback=True
+)
 FENCE = ReadRequest(ledger_id=LEDGER, entry_id=-1, fence=True, master_key=KEY)
 
 
@@ -73,7 +75,7 @@ async def test_poll_ends_without_news_when_its_time_is_up(
     async with running() as world:
         _, reader = await begun(world)
         begin = trio.current_time()
-        found = await reader.ask_v3(POLL)
+        found = await reader.ask_v3(replace(POLL, timeout_ms=2000))
         assert found == ReadResponse(status=Status.OK, ledger_id=LEDGER, entry_id=-1, max_lac=-1)
         assert trio.current_time() - begin == pytest.approx(2.0)
 

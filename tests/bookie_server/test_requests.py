@@ -10,7 +10,7 @@ from bookie.authentication import AuthenticationFailedError
 from runtime.memory_files import MemoryFile
 from runtime.sockets import ByteStream
 from tests.bookie_server.world import KEY, Client, World, entry_of, running
-from wire import codec_v3
+from wire import codec_v2, codec_v3
 from wire.batch import encode_batch, join_records
 from wire.build_v2 import add_requests, read_requests
 from wire.build_v3 import read_requests as read_requests_v3
@@ -89,6 +89,38 @@ async def test_fencing_batch_read_fences() -> None:
         assert len(read.entries) == 2
         await client.add_v2(LEDGER, 9)
         assert (await client.answer_v2()).status is Status.FENCED
+
+
+@pytest.mark.parametrize("entry_id", [-1, 0, 77])
+@pytest.mark.parametrize("version", ["v2", "v3"])
+async def test_no_answer_to_a_fence_leaves_before_it_is_durable(
+    entry_id: int, version: str
+) -> None:
+    """Not even "no such entry": recovery counts that as fenced, and a restart would forget it."""
+    async with running(run_workers=False) as world:
+        client = await world.connect()
+        fence = ReadRequest(ledger_id=LEDGER, entry_id=entry_id, fence=True, master_key=KEY)
+        if version == "v2":
+            await client.send(codec_v2.encode_request(fence))
+        else:
+            await client.send_v3(fence)
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.bookie.engine.ledger(LEDGER).fenced
+        assert client.stream.receive_now(100) is None
+        world.workers.run_until_idle()
+        answer = await client.answer_v2() if version == "v2" else (await client.answer_v3())[1]
+        assert answer.status is Status.NO_ENTRY
+
+
+async def test_add_is_readable_at_once_and_acknowledged_when_durable() -> None:
+    async with running(run_workers=False) as world:
+        writer, reader = await world.connect(), await world.connect()
+        await writer.add_v2(LEDGER, 0, 1)
+        found = await reader.ask_v2(ReadRequest(ledger_id=LEDGER, entry_id=1))
+        assert found.status is Status.OK
+        assert writer.stream.receive_now(100) is None
+        world.workers.run_until_idle()
+        assert (await writer.answer_v2()).status is Status.OK
 
 
 @pytest.mark.parametrize(
