@@ -107,6 +107,8 @@ class Machine:
         self.store: Store | None = None
         self.workers = InlineWorkers()
         self.on_durable: Callable[[list[object]], None] = self.durable.extend
+        #: Which of several workers moves next; chance unless a test decides.
+        self.choose: Callable[[int], int] = self.random.randrange
         self.opened: dict[str, MemoryIndex] = {}  # the indexes of this life, by path
         self._operations_left: int | None = None
 
@@ -116,7 +118,7 @@ class Machine:
         return self.store.engine
 
     def start(self) -> Engine:
-        self.workers = InlineWorkers(self.random.randrange)
+        self.workers = InlineWorkers(self.choose)
         shell = Shell(
             files=self.files,
             open_index=self._open_index,
