@@ -88,7 +88,8 @@ class Recovery:
         self._length: int | None = None  # from the header of entry `_pushed`, if it was read
         self._change: Change | None = None
         self._storm = Storm(self.options.storm)
-        self._working: list[Fragment] = []  # recorded by the closing write only
+        #: Recorded by the closing write only, where of two with the same start the later counts.
+        self._working: list[Fragment] = []
         self._is_finishing = False
 
     # ------------------------------------------------------------------ S0 to S3
@@ -267,11 +268,9 @@ class Recovery:
         if not chosen:
             what = "no bookie is left to replace a failed one, add bookies and try again"
             return self._abort(self._failure(FailureKind.NOT_ENOUGH_BOOKIES, what))
-        ensemble = Fragment(self._acked + 1, self._adds.ensemble).with_slots(chosen)
-        if self._working and self._working[-1].first_entry_id == ensemble.first_entry_id:
-            self._working.pop()
-        self._working.append(ensemble)
-        self._adds.replace(ensemble.ensemble)
+        fragment = Fragment(self._acked + 1, self._adds.ensemble).with_slots(chosen)
+        self._working.append(fragment)
+        self._adds.replace(fragment.ensemble)
         return self._next_round(self._change, now)
 
     # ------------------------------------------------------------------ S7 and S8

@@ -25,7 +25,6 @@ from ledger_client.core.commands import (
     ReadMetadata,
     ReportCorruption,
 )
-from ledger_client.core.lac import LacAnnouncer
 from ledger_client.core.reader import RangeRead, ReadOptions
 from ledger_client.core.replicas import Sticky, more_informative
 from metadata.model import LedgerMetadata
@@ -242,9 +241,3 @@ def test_reader_shows_the_highest_lac_that_answers_brought() -> None:
     read.on_answers([ReadAnswer(request_id=1, good=16, lac=44)], 0.0)
     read.on_answers([ReadAnswer(request_id=2, good=16, lac=43)], 0.0)
     assert read.lac == 44
-
-
-def test_announcer_is_silent_when_it_is_switched_off() -> None:
-    announcer = LacAnnouncer(None)
-    assert announcer.deadline(5) is None
-    assert not announcer.is_due(5, 1e9)
