@@ -37,7 +37,7 @@ from bookie.storage.ledgers import Ledgers
 from bookie.storage.limbo import finish_rebuild, put_all_in_limbo
 from bookie.storage.log_repair import mend_logs
 from bookie.storage.log_table import LogTable
-from bookie.storage.mark_slots import MarkSlots, check_against_index
+from bookie.storage.mark_slots import MarkSlots, RolledBackIndexError, check_against_index
 from bookie.storage.replay import Replay, ReplayStatistics, nowhere
 from bookie.storage.reserve import Reserve
 from bookie.storage.store_files import StoreError, StoreFiles
@@ -94,11 +94,12 @@ class Store:
 
     def finish_close(self) -> None:
         """After `Engine.close` has called back and the workers have stopped: say it was clean."""
-        self.engine.upkeep.end_cleanly()
-        for directory in self.engine.directories:
-            directory.end_cleanly()
-            directory.close()
-        self.store_files.close()
+        try:
+            self.engine.upkeep.end_cleanly()
+            for directory in self.engine.directories:
+                directory.end_cleanly()
+        finally:  # a disk that fails now costs the word "clean", and nothing else
+            self.abandon()
 
     def abandon(self) -> None:
         """Let go of everything as it is, as a crash would; for a bookie that must stop now."""
@@ -171,7 +172,7 @@ def _open(
             f"journal directory {store.added_journals[0]} is empty and the bookie was not stopped "
             "cleanly: acknowledged entries may be lost; restore it, or give the bookie up"
         )
-    marks = _marks(store, shell, opened, journal_count, clean, options.accept_loss)
+    marks, lost = _marks(store, shell, opened, journal_count, clean, options.accept_loss)
     store.stamp()
     for index, mark in zip(opened, marks, strict=True):
         # A directory has its mark before it has anything else: one without a mark is new, and may
@@ -205,7 +206,7 @@ def _open(
     ledgers = Ledgers(
         opened, journal_count=journal_count, count_max=options.engine.ledgers_in_memory
     )
-    first = max(mark.checkpoint for mark in marks) + 1
+    first = max(lost, *(mark.checkpoint for mark in marks)) + 1
     cache = WriteCache(first_generation=first, now=now)
     replay = Replay(
         shell.files,
@@ -218,8 +219,10 @@ def _open(
         clock=shell.clock,
         on_progress=on_progress,
     )
+    if lost:  # before replay: the first checkpoint makes the loss invisible
+        put_all_in_limbo(directories, ledgers, cache)
     ends = replay.run(accept_damage=options.accept_loss)
-    if any(end.evidence for end in ends):
+    if lost or any(end.evidence for end in ends):
         put_all_in_limbo(directories, ledgers, cache)
     finish_rebuild(directories, ledgers, cache, replay)
     journals = [
@@ -292,14 +295,22 @@ def _marks(
     journal_count: int,
     clean: Sequence[bool],
     accept_loss: bool,
-) -> list[LogMark]:
-    """Each directory's mark, checked against its slots; a new directory has what all have."""
+) -> tuple[list[LogMark], int]:
+    """Each directory's mark, checked against its slots; a new directory has what all have.
+
+    And the number of the newest checkpoint that the indexes have lost, if the operator says so.
+    """
     stored = [index.mark() for index in indexes]
+    lost = 0
     for path, mark in zip(store.ledger_paths, stored, strict=True):
         slots = MarkSlots(shell.files, path)
         try:
+            slot = slots.read()
+            check_against_index(slot, mark, slots.path)
+        except RolledBackIndexError:
             if not accept_loss:
-                check_against_index(slots.read(), mark, slots.path)
+                raise
+            lost = max(lost, slot.checkpoint if slot else 0)
         finally:
             slots.close()
     known = [mark for mark in stored if mark is not None]
@@ -317,7 +328,7 @@ def _marks(
     return [
         LogMark(mark.checkpoint, (mark.journals + nothing.journals[len(mark.journals) :])[:count])
         for mark in marks
-    ]
+    ], lost
 
 
 def _journal(
