@@ -5,8 +5,8 @@ handled, a journal block durable, a cold entry fetched) every outbox that got so
 once, straight from there. Only what the socket does not take at once is left to a writer task.
 
 A client that does not read its answers must not hold memory: an outbox that is full keeps its
-connection from being read, the room for all blocked connections together is shared among them, and
-one that takes nothing for a while is closed.
+connection from being read, the less room is left for all of them together the sooner an outbox is
+full, and a connection that takes nothing for a while is closed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from runtime.sockets import ByteStream
 
 #: Unsent answers that one connection may hold before it is not read any more.
 OUTBOX_BYTES_MAX: Final = 8 << 20
-#: The same for all blocked connections together; each gets its share.
-BLOCKED_BYTES_MAX: Final = 64 << 20
+#: The same for all connections together; the more is taken, the less the next one gets.
+UNSENT_BYTES_MAX: Final = 64 << 20
 #: No share is smaller: below it the answers to one receive buffer would not fit.
 SHARE_BYTES_MIN: Final = 64 << 10
 #: Pieces are joined up to about this size before they are sent.
@@ -33,7 +33,8 @@ class Post:
 
     def __init__(self) -> None:
         self._new: list[Outbox] = []
-        self.blocked = 0
+        self.blocked = 0  # connections whose sockets are full
+        self.unsent = 0  # bytes in all outboxes
         self.bytes_sent = 0
 
     def note(self, outbox: Outbox) -> None:
@@ -48,10 +49,18 @@ class Post:
 
     @property
     def share(self) -> int:
-        """How much a connection may leave unsent."""
-        if self.blocked <= BLOCKED_BYTES_MAX // OUTBOX_BYTES_MAX:
-            return OUTBOX_BYTES_MAX
-        return max(SHARE_BYTES_MIN, BLOCKED_BYTES_MAX // self.blocked)
+        """How much a connection may leave unsent: half of the room that is left, within limits."""
+        return max(SHARE_BYTES_MIN, min(OUTBOX_BYTES_MAX, (UNSENT_BYTES_MAX - self.unsent) // 2))
+
+    @property
+    def flush_bytes(self) -> int:
+        """How much may gather in an outbox before it is sent and more is made."""
+        return min(SEND_BYTES, self.share)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether clients hold so much that whoever comes next should ask for little."""
+        return self.unsent > UNSENT_BYTES_MAX // 2
 
 
 class Owner(Protocol):
@@ -83,6 +92,11 @@ class Outbox:
     def is_full(self) -> bool:
         return self.bytes > self._post.share
 
+    @property
+    def is_due(self) -> bool:
+        """Whether so much has gathered that it should be sent before more is made."""
+        return self.bytes > self._post.flush_bytes
+
     def put(self, *pieces: bytes | memoryview) -> None:
         """Leave an answer. It is sent at the next flush."""
         if self.dead:
@@ -90,7 +104,9 @@ class Outbox:
         if not self.bytes:
             self._post.note(self)
         self._pieces += pieces
-        self.bytes += sum(map(len, pieces))
+        size = sum(map(len, pieces))
+        self.bytes += size
+        self._post.unsent += size
 
     def flush(self) -> None:
         """Send what the socket takes. Never raises: the peer's end is the connection's affair."""
@@ -109,6 +125,7 @@ class Outbox:
         """Nothing can be sent any more: forget what there is, and what will come."""
         self.dead = True
         self._pieces.clear()
+        self._post.unsent -= self.bytes
         self.bytes = 0
         self._unblock()
 
@@ -158,10 +175,13 @@ class Outbox:
             data = b"".join(gathered)
         sent = self._stream.send_now(data)
         self.bytes -= sent
+        self._post.unsent -= sent
         self._post.bytes_sent += sent
         if sent == len(data):
             return True
-        pieces.appendleft(memoryview(data)[sent:])
+        rest = memoryview(data)[sent:]
+        # A view keeps all of what it is a view of; a copy now and then keeps memory honest.
+        pieces.appendleft(bytes(rest) if len(rest) * 2 < len(rest.obj) else rest)  # type: ignore[arg-type]
         return False
 
     def _block(self) -> None:

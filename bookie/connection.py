@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from bookie.answers import SEND_BYTES, Outbox
+from bookie.answers import Outbox
 from bookie.authentication import AuthenticationFailedError
 from bookie.commits import Commit
 from bookie.requests_v2 import RequestsV2
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bookie.bookie import Bookie
 
 RECEIVE_BYTES: Final = 256 << 10
+#: The same while clients do not read their answers: a request buffer held up takes memory, too.
+RECEIVE_BYTES_TIGHT: Final = 16 << 10
 #: Requests under way (cold reads, fences, polls) beyond which a connection is not read.
 OWED_MAX: Final = 10_000
 #: Entries are read in slices of at most this many.
@@ -115,7 +117,8 @@ class Connection:
                 await self.stream.wait_readable()
                 if self.adds and self.bookie.gate.is_closed:
                     await self.wait_admission()
-                data = self.stream.receive_now(RECEIVE_BYTES)
+                tight = self.bookie.post.is_tight
+                data = self.stream.receive_now(RECEIVE_BYTES_TIGHT if tight else RECEIVE_BYTES)
                 if data is None:
                     self.commit()
                     continue
@@ -229,7 +232,7 @@ class Connection:
     @property
     def read_count(self) -> int:
         """How many entries to read at a time, so that they fit into what may be unsent."""
-        room = min(SEND_BYTES, self.bookie.post.share)
+        room = self.bookie.post.flush_bytes
         return max(1, min(READ_COUNT_MAX, room // self.entry_bytes))
 
     async def _wait_settled(self) -> None:

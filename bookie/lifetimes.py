@@ -140,7 +140,7 @@ async def opened_storage(
     )
     store = await trio.to_thread.run_sync(open_it) if shell.in_thread else open_it()
     replayed = store.replayed
-    _log.info("storage is open", replayed=replayed)
+    _log.info("storage is open", entries_replayed=replayed.entries, seconds=replayed.seconds)
     bookie.open(store.engine)
     mode.on_change = bookie.on_mode
     mode.open(store.engine)

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from bookie.answers import SEND_BYTES
 from bookie.authentication import AUTH_DISABLED
 from bookie.storage.reads import Batch
 from wire.build_v2 import add_answers, batch_read_answer, mixed_add_answers, read_answers
@@ -69,7 +68,7 @@ class RequestsV2:
                     self._add_batch(item)  # type: ignore[arg-type]
             else:
                 self._take_one(item)  # type: ignore[arg-type]
-            if outbox.bytes > SEND_BYTES:
+            if outbox.is_due:
                 await connection.make_room()
         return True
 
@@ -158,7 +157,7 @@ class RequestsV2:
             part = ids[at : at + count]
             self._operations.read_many(connection, run.ledger_id, part, part, deliver)
             at += count
-            if connection.outbox.bytes > SEND_BYTES:
+            if connection.outbox.is_due:
                 await connection.make_room()
 
     def _deliver(

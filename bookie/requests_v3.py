@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bookie.answers import SEND_BYTES
 from bookie.authentication import AUTH_DISABLED
 from wire import codec_v3
 from wire.build_v3 import add_answers, read_answer
@@ -98,7 +97,7 @@ class RequestsV3:
                 await self._add_one(header, request)
             else:
                 self._take_one(header, request)
-            if outbox.bytes > SEND_BYTES:
+            if outbox.is_due:
                 await connection.make_room()
 
     # Adds.
@@ -179,7 +178,7 @@ class RequestsV3:
             ids = [entry_id for _, entry_id in part]
             self._operations.read_many(connection, ledger_id, ids, part, deliver)
             at += count
-            if connection.outbox.bytes > SEND_BYTES:
+            if connection.outbox.is_due:
                 await connection.make_room()
 
     def _deliver(
