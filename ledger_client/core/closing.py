@@ -28,10 +28,6 @@ class Closing:
         self._length = 0
         self._failure: Failure | None = None
 
-    @property
-    def is_forcing(self) -> bool:
-        return self._stage is _Stage.FORCING
-
     def force_first(self) -> None:
         assert self._stage is _Stage.OPEN
         self._stage = _Stage.FORCING

@@ -127,7 +127,7 @@ class Recovery:
         never recorded. Then the whole last fragment is read and written again; but readers may have
         seen that LAC, so nothing up to it may be cut off.
         """
-        if self._lac_read is None or self._reads is not None or self.is_over:
+        if self._lac_read is None or self.is_over:
             return []
         for ended in self._lac_read.on_answers(answers):
             assert isinstance(ended, LacReadEnded)
