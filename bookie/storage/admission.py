@@ -128,10 +128,10 @@ class Admission:
         log = self._logs[ledger.journal]
         if run.version == _V2:
             log.add_slice(data, bounds[0], bounds[-1], len(entries))
-            log.deferred = False
         else:  # replay knows one layout only
             for entry in entries:
                 self._log_entry(log, run.master_key, entry, run.flags)
+        log.deferred = False  # whatever the flags say: only batches and v3 can ask for it
         self._account(ledger, bounds[-1] - bounds[0], len(entries), run.entry_ids[-1], run.lac)
         return Status.OK
 

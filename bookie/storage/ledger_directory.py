@@ -42,6 +42,7 @@ from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.log_table import Counted, LogTable
 from bookie.storage.mark_slots import MarkSlots, SlotMark
 from runtime.files import FileSystem
+from wire.errors import LedgerError
 
 #: A failing disk (not a full one) gets this many tries, each in a new log.
 FAILURES_MAX: Final = 3
@@ -173,7 +174,7 @@ class LedgerDirectory:
         try:
             self._reopen_index()
             self.write(self.shares[0])
-        except (OSError, IndexFailedError) as error:
+        except (OSError, LedgerError) as error:
             self._stumble(error)
             return True
         self.shares.popleft()
@@ -189,12 +190,12 @@ class LedgerDirectory:
             keys = list(self._write_runs(share))
             if self._log is not None and keys:
                 self._log.sync()
-        except OSError:
+        except (OSError, LedgerError):
             self._cut_off(self._log, size if self._log is begun else 0)
             raise
         try:
             self._write_index(share, keys)
-        except (OSError, IndexFailedError):
+        except (OSError, LedgerError):
             self._let_go_of_log()
             raise
         self.mark = share.mark
@@ -297,7 +298,7 @@ class LedgerDirectory:
             self._log.close()
             self._log = None
 
-    def _stumble(self, error: OSError | IndexFailedError) -> None:
+    def _stumble(self, error: OSError | LedgerError) -> None:
         """Keep the share (the journal has it too) and decide when to try again."""
         if isinstance(error, IndexFailedError):
             self._index_failed = True

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from bookie.core.ledger import Ledger
 from bookie.storage.engine import Engine
 from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.index_interface import Change
@@ -107,6 +108,7 @@ class Machine:
         self.store: Store | None = None
         self.workers = InlineWorkers()
         self.on_durable: Callable[[list[object]], None] = self.durable.extend
+        self.on_news: Callable[[Ledger], None] = lambda ledger: None
         #: Which of several workers moves next; chance unless a test decides.
         self.choose: Callable[[int], int] = self.random.randrange
         self.opened: dict[str, MemoryIndex] = {}  # the indexes of this life, by path
@@ -130,6 +132,7 @@ class Machine:
         )
         callbacks = EngineCallbacks(
             on_durable=lambda tokens: self.on_durable(tokens),
+            on_news=lambda ledger: self.on_news(ledger),
             on_trouble=lambda directory, error: self.troubles.append((directory.number, error)),
             on_damage=lambda directory, run, error: self.damage.append(error),
             on_checkpoint=self.checkpoints.append,
