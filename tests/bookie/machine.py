@@ -109,6 +109,7 @@ class Machine:
         self.workers = InlineWorkers()
         self.on_durable: Callable[[list[object]], None] = self.durable.extend
         self.on_news: Callable[[Ledger], None] = lambda ledger: None
+        self.on_progress: Callable[[int, str], None] = lambda blocks, path: None
         #: Which of several workers moves next; chance unless a test decides.
         self.choose: Callable[[int], int] = self.random.randrange
         self.opened: dict[str, MemoryIndex] = {}  # the indexes of this life, by path
@@ -144,6 +145,7 @@ class Machine:
             self.options,
             callbacks,
             on_journal_failure=self.failures.append,
+            on_progress=lambda blocks, path: self.on_progress(blocks, path),
         )
         return self.store.engine
 
