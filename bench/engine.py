@@ -25,6 +25,7 @@ from statistics import median
 
 import trio
 
+from bookie.core.compaction import Kind
 from bookie.storage.engine import Engine
 from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.index import open_index
@@ -318,6 +319,7 @@ async def run(figures: Figures, directory: Path, scale: float) -> None:
     figures.add("10,000 ledgers: rate, of one ledger's",
                 (many.entries / many.seconds) / (plain.entries / plain.seconds), "x", 0.8,
                 least=True)  # fmt: skip
+    await garbage(figures, directory / "garbage")
     replay(figures, directory / "replay", 225_000)
 
 
@@ -341,6 +343,41 @@ async def session(
     bench.workers.stop()
     bench.store.finish_close()
     return added
+
+
+async def garbage(figures: Figures, directory: Path) -> None:
+    """Drop most ledgers and compact what they leave, while adds go on."""
+    options = EngineOptions(log_bytes=32 << 20)
+    bench = Bench(directory, options)
+    load = Load(payload_bytes=1024, ledger_count=100)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.workers.run)
+        nursery.start_soon(bench.watch_stalls)
+        await bench.add(load, 200_000)
+        upkeep = bench.engine.upkeep
+        before = upkeep.statistics()[0]
+        bench.engine.drop(range(1, 71), time.time_ns() // 1_000_000)
+        worst = 0.0
+        cpu = _cpu(bench.workers)["garbage-0"]
+        for kind in (None, Kind.MAJOR):
+            if kind is not None:
+                upkeep.compact(kind)
+            while True:
+                added = await bench.add(load, 2_000)
+                worst = max(worst, added.worst_stall)
+                if upkeep.is_idle:
+                    break
+        after = upkeep.statistics()[0]
+        cpu = _cpu(bench.workers)["garbage-0"] - cpu
+        figures.add("garbage: reclaimed", (after.bytes_reclaimed - before.bytes_reclaimed) / 2**20,
+                    "MiB")  # fmt: skip
+        figures.add("garbage: copied by compaction", after.bytes_copied / 2**20, "MiB")
+        figures.add("garbage: CPU", cpu, "s")
+        figures.add("garbage and compaction: worst stall of the loop", worst * 1e3, "ms", 5.0)
+        await bench.close()
+        nursery.cancel_scope.cancel()
+    bench.workers.stop()
+    bench.store.finish_close()
 
 
 def replay(figures: Figures, directory: Path, count: int) -> None:
