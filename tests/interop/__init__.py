@@ -1,0 +1,1 @@
+"""Exchange with Apache BookKeeper's own Java client. Needs Maven once, for the jars."""

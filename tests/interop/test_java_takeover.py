@@ -1,0 +1,174 @@
+"""Fencing and recovery by the Java client, and bookies of ours that die under it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.interop.cluster import LocalBookie, LocalCluster
+from tests.interop.conftest import MakeClient
+from tests.interop.java_client import (
+    FENCED,
+    THREE,
+    JavaClient,
+    Shape,
+    entries_of,
+    eventually,
+    refused,
+)
+from tests.interop.test_java_client import payloads
+
+row = pytest.mark.row
+
+SHAPES = [THREE, Shape(3, 2, 2), Shape(1, 1, 1), Shape(5, 3, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@row("fence and recover under an open writer; its late add is refused", older=True)
+def test_recovery_fences_the_writer(client: JavaClient, other: JavaClient, shape: Shape) -> None:
+    writer = client.create(shape)
+    client.append_all(writer, payloads(50))
+    reader = other.open(writer.getId())
+    assert reader.getLastAddConfirmed() == 49
+    assert entries_of(reader.readEntries(0, 49)) == payloads(50)
+    with refused(FENCED):
+        writer.addEntry(b"late")
+    again = other.open(writer.getId())
+    assert again.getLastAddConfirmed() == 49
+    assert again.getLength() == 50 * 20
+
+
+@row("recover an empty ledger")
+def test_empty_ledger_is_recovered(client: JavaClient, other: JavaClient) -> None:
+    writer = client.create()
+    assert other.open(writer.getId()).getLastAddConfirmed() == -1
+    with refused(FENCED):
+        writer.addEntry(b"late")
+
+
+@row("long poll ended by a fence", v2="the client sends a plain read instead")
+def test_fence_wakes_a_long_poll(
+    client: JavaClient, other: JavaClient, make_client: MakeClient
+) -> None:
+    writer = client.create()
+    writer.addEntry(b"0")
+    writer.addEntry(b"1")
+    reader = other.follow(writer.getId())
+    assert reader.readLastConfirmed() == 0
+    waiting = reader.readLastAddConfirmedAndEntryAsync(1, 4000, True)
+    assert entries_of(reader.readUnconfirmedEntries(0, 1)) == [b"0", b"1"]
+    assert make_client("taking over").open(writer.getId()).getLastAddConfirmed() == 1
+    # Recovery writes the last entries again, or the metadata tells: either way the LAC is final.
+    other.wait(waiting)
+    eventually(lambda: reader.readLastConfirmed() == 1, "the reader learns the final LAC")
+    assert entries_of(reader.readEntries(0, 1)) == [b"0", b"1"]
+
+
+def writer_on(client: JavaClient, bookie: LocalBookie) -> Any:
+    """A ledger whose ensemble has this bookie; where ledgers go is the client's choice."""
+    for _ in range(50):
+        writer = client.create()
+        if bookie.bookie_id in client.ensembles(writer)[0]:
+            return writer
+        writer.close()
+    raise AssertionError(f"fifty ledgers avoid {bookie.bookie_id}")
+
+
+def revive(bookie: LocalBookie, *clients: JavaClient) -> None:
+    bookie.start()
+    eventually(
+        lambda: all(bookie.bookie_id in client.available() for client in clients),
+        "the restarted bookie is listed",
+    )
+
+
+@row("kill -9 of a bookie under writes: ensemble change; restart; nothing lost", older=True)
+def test_killed_bookie_is_replaced_and_returns(
+    client: JavaClient, other: JavaClient, make_client: MakeClient, cluster: LocalCluster
+) -> None:
+    alone = client.create(Shape(1, 1, 1))
+    client.append_all(alone, payloads(20))
+    alone.close()
+    [[victim_id]] = client.ensembles(alone).values()
+    victim = cluster.bookie(victim_id)
+    writer = writer_on(client, victim)
+    client.append_all(writer, payloads(100)[:50])
+
+    victim.kill()
+    assert client.append_all(writer, payloads(100)[50:]) == list(range(50, 100))
+    fragments = client.ensembles(writer)
+    assert list(fragments) == [0, 50]
+    assert victim_id in fragments[0]
+    assert victim_id not in fragments[50]
+    writer.close()
+    ledger_id = writer.getId()
+    reader = other.open(ledger_id)
+    assert entries_of(reader.readEntries(0, 99)) == payloads(100)
+
+    revive(victim, client, other)
+    # The only copy is on the bookie that was killed.
+    assert entries_of(other.open(alone.getId()).readEntries(0, 19)) == payloads(20)
+    admin = make_client("admin", wire="v3")
+    assert set(admin.stored(victim_id, ledger_id)) <= set(range(50))
+
+
+@row("recovery of an open ledger while one of its bookies is dead", older=True)
+def test_ledger_is_recovered_without_one_bookie(
+    client: JavaClient, other: JavaClient, cluster: LocalCluster
+) -> None:
+    victim = cluster.bookies[0]
+    writer = writer_on(client, victim)
+    client.append_all(writer, payloads(50))
+    victim.kill()
+    ledger_id = writer.getId()
+    reader = other.open(ledger_id)
+    assert reader.getLastAddConfirmed() == 49
+    assert entries_of(reader.readEntries(0, 49)) == payloads(50)
+    with refused(FENCED):
+        writer.addEntry(b"late")
+    revive(victim, client, other)
+
+
+@row("fence outlives a restart of the bookies")
+def test_fence_outlives_kill_and_restart(
+    client: JavaClient, other: JavaClient, cluster: LocalCluster
+) -> None:
+    writer = client.create(Shape(1, 1, 1))
+    client.append_all(writer, payloads(5))
+    assert other.open(writer.getId()).getLastAddConfirmed() == 4
+    [[bookie_id]] = client.ensembles(writer).values()
+    bookie = cluster.bookie(bookie_id)
+    bookie.kill()
+    revive(bookie, client, other)
+    with refused(FENCED):
+        writer.addEntry(b"late")
+    assert other.open(writer.getId()).getLastAddConfirmed() == 4
+
+
+@row("bookie turned read-only: listed so, read from, left by its writers")
+def test_read_only_bookie_still_serves_readers(
+    client: JavaClient, other: JavaClient, cluster: LocalCluster
+) -> None:
+    alone = client.create(Shape(1, 1, 1))
+    client.append_all(alone, payloads(20))
+    alone.close()
+    [[bookie_id]] = client.ensembles(alone).values()
+    bookie = cluster.bookie(bookie_id)
+    writer = writer_on(client, bookie)
+    client.append_all(writer, payloads(20)[:10])
+
+    assert bookie.stop() == 0
+    bookie.start(forceReadOnlyBookie="true")
+    eventually(
+        lambda: client.read_only() == other.read_only() == {bookie_id}, "listed as read-only"
+    )
+    assert entries_of(other.open(alone.getId()).readEntries(0, 19)) == payloads(20)
+    assert client.append_all(writer, payloads(20)[10:]) == list(range(10, 20))
+    assert bookie_id not in client.ensembles(writer)[10]
+    writer.close()
+    assert entries_of(other.open(writer.getId()).readEntries(0, 19)) == payloads(20)
+
+    assert bookie.stop() == 0
+    revive(bookie, client, other)
+    assert client.read_only() == set()
