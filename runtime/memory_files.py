@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final, Literal
 
 from runtime.files import DiskSpace
@@ -381,8 +382,10 @@ class MemoryFileSystem:
         return self._directory(parent), name
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in posixpath.normpath(path).split("/") if part not in ("", ".")]
+@lru_cache(maxsize=1024)
+def _parts(path: str) -> tuple[str, ...]:
+    names = posixpath.normpath(path).split("/")
+    return tuple(name for name in names if name not in ("", "."))
 
 
 def _put(node: FileNode, offset: int, data: bytes, *, durable: bool) -> int:
