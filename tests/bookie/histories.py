@@ -168,6 +168,11 @@ class History(Requests):
         if self.random.random() < 0.1:
             self._add_directory()
         self.start()
+        if self.random.random() < 0.2:  # again at once: what was replayed must be durable now
+            self.machine.step(self.random.choice((0, 1, 3)))
+            self._die()
+            self._died()
+            self.start()
 
     def _die(self) -> None:
         power = self.random.random() < 0.6

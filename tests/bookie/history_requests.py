@@ -109,8 +109,8 @@ class Requests:
                 self._added(writer, status, key, 0, [entry_id], token)
         return f"mix {[(writer.id, entry_id) for writer, _, entry_id in told]}"
 
-    def _add_v3(self, ledger: LedgerModel, token: list[Owed]) -> str:
-        flags = self._flags()
+    def _add_v3(self, ledger: LedgerModel, token: list[Owed], flags: int | None = None) -> str:
+        flags = self._flags() if flags is None else flags
         key = self._key(ledger)
         [entry_id] = ids = self._ids(ledger)[:1]
         status = self.machine.engine.add_entry(
@@ -206,7 +206,13 @@ class Requests:
         return f"{ledger.id}: {lac}"
 
     def force(self) -> str:
+        """Make deferred entries durable, as often as not ones that nothing else would sync."""
         ledger = self._some_ledger()
+        if self.random.random() < 0.5:
+            owed: list[Owed] = []
+            self._add_v3(ledger, owed, flags=int(Flag.DEFERRED_SYNC))
+            if owed:
+                self.machine.engine.commit(self._token(*owed))
         token = self._token(Owed(ledger, ids=ledger.accepted, key=bool(ledger.accepted)))
         self.machine.engine.force(ledger.id, token)
         return str(ledger.id)
