@@ -25,6 +25,7 @@ from runtime.memory_inodes import (
     FileNode,
     Keep,
     NameChange,
+    let_go_of_all,
     sync_names,
     tree_after_crash,
 )
@@ -138,6 +139,8 @@ class MemoryFile:
             if self._closed:
                 return
             self._closed = True
+            if self._life != self._fs.life:  # its owner has died, and let go of everything
+                return
             if self._locked:
                 self._node.locked = False
             self._node.open_count -= 1
@@ -285,10 +288,17 @@ class MemoryFileSystem:
     # What a test does to the disk.
 
     def crash(self, rng: random.Random, *, keep: Keep = Keep.SOME) -> None:
-        """Lose what a crash would lose. Files opened before it raise OSError(ESTALE) ever after."""
+        """Lose what a crash would lose. Files opened before it raise OSError(ESTALE) ever after.
+
+        If all is kept, the process died and the machine did not: what was not synced then is not
+        synced now, and a power loss may take it yet.
+        """
         with self.guard:
-            self._root = tree_after_crash(self._root, self._unsynced, rng, keep)
-            self._unsynced = []
+            if keep is Keep.ALL:
+                let_go_of_all(self._root)
+            else:
+                self._root = tree_after_crash(self._root, self._unsynced, rng, keep)
+                self._unsynced = []
             self.life += 1
 
     def crashed_copy(self, rng: random.Random, *, keep: Keep = Keep.SOME) -> MemoryFileSystem:

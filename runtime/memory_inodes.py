@@ -173,6 +173,25 @@ def sync_names(unsynced: list[NameChange], directory: DirectoryNode) -> list[Nam
     return remaining[::-1]
 
 
+def let_go_of_all(root: DirectoryNode) -> None:
+    """The process that had files open and locked is gone; files without a name go with it."""
+    used: dict[Disk, int] = {}
+
+    def visit(directory: DirectoryNode) -> None:
+        used.setdefault(directory.disk, 0)
+        for node in directory.visible.values():
+            if isinstance(node, DirectoryNode):
+                visit(node)
+            else:
+                node.open_count = 0
+                node.locked = False
+                used[node.disk] += len(node.visible)
+
+    visit(root)
+    for disk, size in used.items():
+        disk.used_bytes = size
+
+
 def tree_after_crash(
     root: DirectoryNode, unsynced: list[NameChange], rng: random.Random, keep: Keep
 ) -> DirectoryNode:
