@@ -471,3 +471,32 @@ def test_hook_can_stop_the_world_at_any_operation() -> None:
         fs.crash(random.Random(1), keep=Keep.NONE)
         states.append(fs.exists("d/a") and content(fs))
     assert states == [False, False, False, False, False, b"abc"]
+
+
+def test_what_a_killed_process_did_not_sync_is_still_not_synced() -> None:
+    fs = MemoryFileSystem()
+    file = fs.open("/a", create=True)
+    fs.sync_directory("/")
+    file.write(b"lost", 0)
+    lock = fs.lock("/lock")
+    fs.crash(random.Random(1), keep=Keep.ALL)
+    lock.close()
+    again = fs.lock("/lock")
+    assert fs.open("/a").read(10, 0) == b"lost", "the operating system has it"
+    with pytest.raises(BlockingIOError):
+        fs.lock("/lock")
+    again.close()
+    fs.crash(random.Random(1), keep=Keep.NONE)
+    assert fs.open("/a").read(10, 0) == b""
+
+
+def test_killed_process_gives_back_the_room_of_files_without_a_name() -> None:
+    fs = MemoryFileSystem(capacity_bytes=100)
+    file = fs.open("/a", create=True)
+    file.write(bytes(60), 0)
+    fs.remove("/a")
+    assert fs.space("/").free_bytes == 40
+    fs.crash(random.Random(1), keep=Keep.ALL)
+    assert fs.space("/").free_bytes == 100
+    file.close()
+    assert fs.space("/").free_bytes == 100
