@@ -41,6 +41,8 @@ class Ledgers:
         self._indexes = indexes
         self._journal_count = journal_count
         self._count_max = count_max
+        #: Where a ledger that no index knows may go. Replay narrows it down, block by block.
+        self.homes: Sequence[int] = range(len(indexes))
         # In the order of loading. Use only sets a flag (`touched`); whoever is oldest and was used
         # since the last look goes to the end. Cheaper per use than keeping an exact order.
         self._objects: dict[int, Ledger] = {}
@@ -91,7 +93,7 @@ class Ledgers:
             ledger.explicit_lac = stored.explicit_lac
             return ledger
         scattered = (ledger_id * _HASH_FACTOR & _HASH_MASK) >> 32
-        home = scattered % len(self._indexes)
+        home = self.homes[scattered % len(self.homes)]
         return Ledger(ledger_id, home=home, journal=journal, is_new=True)
 
     def _forget_some(self) -> None:

@@ -109,6 +109,7 @@ class Replay:
             if end.position is not None:
                 self._positions[number] = MarkPosition(number, *end.position)
             ends.append(end)
+        self._ledgers.homes = range(len(self._directories))
         self.statistics.seconds = self._clock() - started
         return ends
 
@@ -152,6 +153,10 @@ class Replay:
             directory.mark.journals[number].block_sequence > position.sequence
             for directory in self._directories
         ]
+        # A ledger that no index knows goes where this block is still needed. Were it given to a
+        # directory whose mark is past it (a directory was added, and the rule goes by number), the
+        # other marks could move on and nobody would ask for this block again.
+        self._ledgers.homes = [home for home, skip in enumerate(skips) if not skip]
         at = 0
         while at < len(payload):
             adds = scan_adds(payload, at, len(payload))
@@ -208,7 +213,7 @@ class Replay:
     def _part(self, ledger_id: int, key: bytes, skips: list[bool]) -> Part | None:
         """Where to put an entry, unless its directory has it or its ledger was dropped."""
         ledger = self._ledgers.get(ledger_id)
-        if _has(ledger, skips) or ledger.tombstone is not None:
+        if skips[ledger.home] or ledger.tombstone is not None:
             return None
         if key != ledger.master_key:
             self._take_key(ledger, key)
@@ -255,7 +260,7 @@ class Replay:
     ) -> None:
         record = decode_state(word, payload, start, end, position, path)
         ledger = self._ledgers.get(record.ledger_id)
-        if _has(ledger, skips):
+        if skips[ledger.home]:
             self.statistics.skipped += 1
             return
         if isinstance(record, Fence):
@@ -291,12 +296,3 @@ class Replay:
         if entry_id > ledger.last_entry:
             ledger.last_entry = entry_id
         ledger.raise_lac(lac)
-
-
-def _has(ledger: Ledger, skips: Sequence[bool]) -> bool:
-    """Whether the ledger's directory has what this block brings.
-
-    A ledger that no index knows has nothing on disk, and where it is assigned to now says nothing:
-    since its records were written a directory may have been added, and the rule goes by number.
-    """
-    return skips[ledger.home] and not ledger.loaded
