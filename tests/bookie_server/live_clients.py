@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -19,7 +19,7 @@ from wire.types import LedgerId
 #: Only a bookie that hangs takes so long; nothing is measured by it.
 HANGS_SECONDS = 120.0
 CHUNK = 50
-OUTSTANDING_MAX = 400
+OUTSTANDING_MAX = 2000
 
 
 class LiveClient:
@@ -103,27 +103,28 @@ class Writer:
         self._progress = trio.Event()
 
     def entry(self, entry_id: int) -> bytes:
-        return entry_of(self.ledger_id, entry_id, b"%d/%d " % (self.ledger_id, entry_id) * 20)
+        return entry_of(self.ledger_id, entry_id, b"%d/%d " % (self.ledger_id, entry_id) * 200)
 
     async def run(self, port: int) -> None:
         async with connected(port) as client:
             try:
                 while not self.refused:
-                    while self._sent - len(self.acknowledged) < OUTSTANDING_MAX:
-                        ids = range(self._sent, self._sent + CHUNK)
-                        self._sent += CHUNK
-                        await client.stream.send_all(
-                            add_requests([self.entry(n) for n in ids], master_key=KEY)
-                        )
+                    await self._send_some(client)
                     if not await self._take_answers(client):
                         return
                 await client.stream.send_eof()
+            except trio.BrokenResourceError:
+                pass  # the process is gone; what it said before may still be on the way to us
+            with suppress(trio.BrokenResourceError):
                 while await self._take_answers(client):
                     pass
-            except trio.BrokenResourceError:
-                # The process is gone. What it had sent before may still be in our buffer, but a
-                # reset throws that away: only what we saw counts as promised.
-                return
+
+    async def _send_some(self, client: LiveClient) -> None:
+        while self._sent - len(self.acknowledged) < OUTSTANDING_MAX:
+            ids = range(self._sent, self._sent + CHUNK)
+            self._sent += CHUNK
+            entries = [self.entry(entry_id) for entry_id in ids]
+            await client.stream.send_all(add_requests(entries, master_key=KEY))
 
     async def _take_answers(self, client: LiveClient) -> bool:
         found = await client.answers()

@@ -18,7 +18,7 @@ from metadata.paths import ClusterPaths
 from metadata.store import MetadataStore, Stat
 from metadata.uri import parse_metadata_uri
 from runtime.local_zookeeper import LocalZookeeper, running_zookeeper
-from tests.bookie_server.live import Process, bookie_process, free_port, write_conf
+from tests.bookie_server.live import STOP_SECONDS, Process, bookie_process, free_port, write_conf
 from tests.bookie_server.live_clients import HANGS_SECONDS, LiveClient, Writer, connected
 from tests.support.zookeeper import fresh_root_path, opened_store, shared_zookeeper
 from wire.build_v2 import read_requests
@@ -62,7 +62,9 @@ async def wait_log(bookie: Process, words: str, count: int) -> None:
 
 
 async def stop(bookie: Process, number: signal.Signals = signal.SIGTERM) -> int:
-    return await trio.to_thread.run_sync(bookie.stop, number)
+    """Send the signal at this very moment, and wait for the end; the exit code."""
+    bookie.process.send_signal(number)
+    return await trio.to_thread.run_sync(bookie.process.wait, STOP_SECONDS)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
