@@ -80,5 +80,5 @@ chaos: $(STAMP)  ## real processes under real faults
 
 clean:  ## remove .venv and everything that can be made again
 	@echo "clean: removing .venv, caches and build output"
-	@rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

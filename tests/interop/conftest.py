@@ -17,7 +17,7 @@ import pytest
 
 from tests.interop.cluster import LocalCluster, local_cluster
 from tests.interop.java_client import JavaClient
-from tests.interop.java_peer import JavaPeer, java_peer
+from tests.interop.java_peer import JavaPeer, JavaPeerError, java_peer, resolve_jars
 from tests.interop.table import Column, Results
 
 NEWEST = "4.18.0"
@@ -72,8 +72,17 @@ def folder(
         shutil.rmtree(folder)
 
 
+def _require_jars(version: str) -> None:
+    """One line and the end of the run, where a failure per test would say the same."""
+    try:
+        resolve_jars(version)
+    except JavaPeerError as error:
+        pytest.exit(f"interop: {error}", returncode=1)
+
+
 @pytest.fixture(scope="session")
 def cluster(folder: Path) -> Iterator[LocalCluster]:
+    _require_jars(NEWEST)  # before the effort of starting everything else
     with local_cluster(folder, _BOOKIES) as running:
         yield running
 
@@ -86,6 +95,7 @@ def peers(folder: Path) -> Iterator[Callable[[str], JavaPeer]]:
 
         def peer(version: str) -> JavaPeer:
             if version not in started:
+                _require_jars(version)
                 place = folder / f"java-{version}"
                 place.mkdir()
                 started[version] = stack.enter_context(java_peer(version, place))
@@ -136,6 +146,12 @@ def client(make_client: MakeClient) -> JavaClient:
 def other(make_client: MakeClient) -> JavaClient:
     """Another one, with connections of its own: it reads, follows, takes over."""
     return make_client("reader")
+
+
+@pytest.fixture
+def patient(make_client: MakeClient) -> JavaClient:
+    """One that waits longer for an answer than tests wait for anything."""
+    return make_client("patient", readEntryTimeoutSec=60)
 
 
 @pytest.fixture(autouse=True)

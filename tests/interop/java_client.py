@@ -14,6 +14,8 @@ from tests.interop.java_peer import JavaPeer
 
 PASSWORD: Final = b"secret"
 _WAIT_SECONDS: Final = 30
+#: A long poll that nobody wakes outlasts the test.
+POLL_MS: Final = 50_000
 
 # Codes of org.apache.bookkeeper.client.BKException.
 NO_SUCH_ENTRY: Final = -13

@@ -27,7 +27,7 @@ class _Row:
         outcomes = self.outcomes.get(column, [])
         if outcomes:
             return "pass" if all(outcomes) else "**fail**"
-        return "n/a" if column in self.reasons else ""
+        return "n/a" if column in self.reasons else "not run"
 
 
 class Results:

@@ -11,6 +11,7 @@ from tests.interop.conftest import MakeClient
 from tests.interop.java_client import (
     NO_SUCH_ENTRY,
     NO_SUCH_LEDGER,
+    POLL_MS,
     THREE,
     UNAUTHORIZED,
     JavaClient,
@@ -153,18 +154,18 @@ _NO_LONG_POLL = "the client sends a plain read instead"
 
 
 @row("long poll: an entry that comes while waiting", v2=_NO_LONG_POLL, older=True)
-def test_long_poll_brings_the_next_entry(client: JavaClient, other: JavaClient) -> None:
+def test_long_poll_brings_the_next_entry(client: JavaClient, patient: JavaClient) -> None:
     writer = client.create()
     writer.addEntry(b"0")
     writer.addEntry(b"1")
-    reader = other.follow(writer.getId())
+    reader = patient.follow(writer.getId())
     assert reader.readLastConfirmed() == 0
-    waiting = reader.readLastAddConfirmedAndEntryAsync(1, 4000, True)
+    waiting = reader.readLastAddConfirmedAndEntryAsync(1, POLL_MS, True)
     # Its answer follows the poll on the same connections: by now the poll waits at the bookies.
     assert entries_of(reader.readUnconfirmedEntries(0, 1)) == [b"0", b"1"]
     assert not waiting.isDone()
     writer.addEntry(b"2")
-    news = other.wait(waiting)
+    news = patient.wait(waiting)
     assert news.getLastAddConfirmed() == 1
     assert news.hasEntry()
     assert bytes(news.getEntry().getEntryBytes()) == b"1"

@@ -10,6 +10,7 @@ from tests.interop.cluster import LocalBookie, LocalCluster
 from tests.interop.conftest import MakeClient
 from tests.interop.java_client import (
     FENCED,
+    POLL_MS,
     THREE,
     JavaClient,
     Shape,
@@ -49,19 +50,19 @@ def test_empty_ledger_is_recovered(client: JavaClient, other: JavaClient) -> Non
 
 @row("long poll ended by a fence", v2="the client sends a plain read instead")
 def test_fence_wakes_a_long_poll(
-    client: JavaClient, other: JavaClient, make_client: MakeClient
+    client: JavaClient, other: JavaClient, patient: JavaClient
 ) -> None:
     writer = client.create()
     writer.addEntry(b"0")
     writer.addEntry(b"1")
-    reader = other.follow(writer.getId())
+    reader = patient.follow(writer.getId())
     assert reader.readLastConfirmed() == 0
-    waiting = reader.readLastAddConfirmedAndEntryAsync(1, 4000, True)
-    assert entries_of(reader.readUnconfirmedEntries(0, 1)) == [b"0", b"1"]
-    assert make_client("taking over").open(writer.getId()).getLastAddConfirmed() == 1
-    # Recovery writes the last entries again, or the metadata tells: either way the LAC is final.
-    other.wait(waiting)
-    eventually(lambda: reader.readLastConfirmed() == 1, "the reader learns the final LAC")
+    waiting = reader.readLastAddConfirmedAndEntryAsync(1, POLL_MS, True)
+    assert entries_of(reader.readUnconfirmedEntries(0, 1)) == [b"0", b"1"]  # now it waits
+    assert not waiting.isDone()
+    assert other.open(writer.getId()).getLastAddConfirmed() == 1
+    patient.wait(waiting)
+    eventually(lambda: bool(reader.readLastConfirmed() == 1), "the reader learns the final LAC")
     assert entries_of(reader.readEntries(0, 1)) == [b"0", b"1"]
 
 
