@@ -9,6 +9,8 @@ import pytest
 
 from bookie.storage.disk_watch import DiskOptions
 from bookie.storage.journal_format import JournalDamageError, JournalError, file_name
+from bookie.storage.ledgers import Ledgers
+from bookie.storage.memory_index import MemoryIndexes
 from bookie.storage.replay import DamagedJournalError
 from runtime.memory_files import CAPACITY_BYTES
 from tests.bookie.machine import KEY, Machine, PowerCut, small_options
@@ -310,3 +312,40 @@ def test_progress_of_a_replay_is_told() -> None:
     machine.on_progress = lambda blocks, path: told.append((blocks, path))
     machine.start()
     assert told == [(n, JOURNAL) for n in range(1, 7)]
+
+
+def test_ledger_that_no_index_knows_goes_where_its_block_is_still_needed() -> None:
+    """A directory is added between two crashes, and each time only some directories checkpoint.
+
+    By number alone the ledger would move to directory 0, which believes to have everything up to
+    there; then directory 1 would move its mark on, and nobody would ask for the block again.
+    """
+    ledger_id = next(
+        number for number in range(1, 1000) if (_home(number, 2), _home(number, 3)) == (1, 0)
+    )
+    machine = Machine(directories=2)
+    machine.start()
+    machine.settle()
+    machine.add(ledger_id, [(0, b"kept")], "kept")
+    _checkpoint_without(machine, "ledgers1")
+    assert "kept" in machine.durable
+    machine.ledger_paths.append("/disk/ledgers2")
+    machine.options = replace(machine.options, allow_expansion=True)
+    machine.start()
+    _checkpoint_without(machine, "ledgers0")
+    machine.start()
+    assert machine.read(ledger_id, 0) == b"kept"
+
+
+def _home(ledger_id: int, directories: int) -> int:
+    indexes = [MemoryIndexes().open("x", store_id=bytes(16), create=True)] * directories
+    return Ledgers(indexes, journal_count=1).get(ledger_id).home
+
+
+def _checkpoint_without(machine: Machine, name: str) -> None:
+    """Checkpoint in all directories but one, then crash."""
+    fault = machine.files.fail("write", "create", path=f"*{name}*", times=None)
+    machine.engine.checkpoint()
+    machine.settle()
+    fault.clear()
+    machine.crash()
