@@ -49,11 +49,12 @@ def resolve_jars(version: str) -> Path:
         command = [
             *(maven, "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"),
             *("-DincludeScope=runtime", f"-DoutputDirectory={jars}"),
-            f"-Dbookkeeper.version={version}",
+            *("-Dstyle.color=never", f"-Dbookkeeper.version={version}"),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS)
         if done.returncode != 0:
-            said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
+            lines = (line.removeprefix("[ERROR]").strip() for line in done.stdout.splitlines())
+            said = [line for line in lines if line]
             raise JavaPeerError(
                 f"Maven cannot fetch BookKeeper {version}; is the network there? "
                 f"It says: {said[0] if said else done.stderr.strip()[-300:]}"
