@@ -1,0 +1,291 @@
+"""One connection to one bookie, over all its lives, and whatever is on its way on it.
+
+Requests are handed over without waiting. While there is no connection they gather and one is made;
+if that fails they end as NOT_CONNECTED, and so does everything else until a pause has passed, which
+grows with the failures. A connection that is lost ends everything on its way, once. Nothing is ever
+dropped because of a full queue: `has_room` says when to hand over more, and owners keep to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from ledger_client.core.commands import Outcome
+from ledger_client.requests import Answer, Request, Sink
+from metadata.service_info import Endpoint
+from metadata.update import Backoff
+from runtime.sockets import ByteStream, Network
+from wire.errors import LedgerError
+from wire.framing import FrameBuffer
+from wire.types import BookieId
+
+_log = logging.getLogger(__name__)
+
+RECEIVE_BYTES: Final = 256 * 1024
+CONNECT_SECONDS: Final = 5.0
+#: A peer that takes no byte for so long while some are waiting is gone.
+STALL_SECONDS: Final = 5.0
+#: Bytes that wait to be sent; above, owners hand over no new entries.
+UNSENT_BYTES_MAX: Final = 8 * 1024 * 1024
+_BACKOFF: Final = Backoff(first_seconds=0.1, seconds_max=10.0)
+
+Found = dict[Sink, list[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a bookie is at present, and what it can do."""
+
+    endpoint: Endpoint
+    takes_batches: bool
+
+
+class Connection:
+    """What both protocols share. Subclasses write requests and understand answers."""
+
+    def __init__(
+        self,
+        bookie_id: BookieId,
+        *,
+        locate: Callable[[BookieId], Place],
+        network: Network,
+        chance: random.Random,
+    ) -> None:
+        self.bookie_id = bookie_id
+        self.failed_at: float | None = None  # the latest failure that nothing good has followed
+        self.place: Place | None = None
+        self._locate = locate
+        self._network = network
+        self._chance = chance
+        self._stream: ByteStream | None = None
+        self._frames = FrameBuffer()
+        self._waiting: list[Request] = []  # for a connection
+        self._wanted = trio.Event()
+        self._is_connecting = False
+        self._is_closed = False
+        self._open: dict[int, Request] = {}  # on their way, in the order of sending
+        self._out: deque[tuple[memoryview, Request]] = deque()
+        self._out_filled = trio.Event()
+        self._out_emptied = trio.Event()
+        self._unsent_bytes = 0
+        self._sent_at = 0.0
+        self._failures = 0
+        self._retry_at = -math.inf
+        self._has_answered = False
+
+    # ------------------------------------------------------------------ for owners
+
+    @property
+    def has_room(self) -> bool:
+        return self._unsent_bytes < UNSENT_BYTES_MAX
+
+    async def wait_room(self) -> None:
+        while not self.has_room:
+            await self._out_emptied.wait()
+
+    @property
+    def pending(self) -> int:
+        return len(self._open) + len(self._waiting)
+
+    def ask(self, request: Request) -> None:
+        if self._is_closed:
+            self._end(request, Outcome.CLIENT_CLOSED)
+        elif self._stream is not None:
+            self._send(request)
+        elif not self._is_connecting and trio.current_time() < self._retry_at:
+            self._end(request, Outcome.NOT_CONNECTED)
+        else:
+            self._waiting.append(request)
+            self._wanted.set()
+
+    def close(self) -> None:
+        """End everything as CLIENT_CLOSED and take nothing more."""
+        self._is_closed = True
+        if self._stream is not None:
+            self._stream.close()
+        self._end_open(Outcome.CLIENT_CLOSED)
+        self._end_waiting(Outcome.CLIENT_CLOSED)
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        while not self._is_closed:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            if not self._waiting:
+                continue
+            self._is_connecting = True
+            stream = await self._connect()
+            self._is_connecting = False
+            if stream is not None:
+                await self._serve(stream)
+
+    async def _connect(self) -> ByteStream | None:
+        try:
+            # Looked up every time: a bookie may come back elsewhere, or as another version.
+            self.place = self._locate(self.bookie_id)
+            endpoint = self.place.endpoint
+            with trio.fail_after(CONNECT_SECONDS):
+                return await self._network.connect(endpoint.host, endpoint.port)
+        except (OSError, trio.TooSlowError, LedgerError) as error:
+            _log.info("bookie %s cannot be reached: %s", self.bookie_id, error or "no answer")
+            self._on_failure()
+            self._end_waiting(Outcome.NOT_CONNECTED)
+            return None
+
+    def _on_failure(self) -> None:
+        now = trio.current_time()
+        self._failures += 1
+        self.failed_at = now
+        self._retry_at = now + _BACKOFF.seconds(self._failures, self._chance)
+
+    async def _serve(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._frames = FrameBuffer()
+        self._has_answered = False
+        self._sent_at = trio.current_time()
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            self._send(request)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_sending, stream)
+                await self._keep_receiving(stream)
+                nursery.cancel_scope.cancel()
+        finally:
+            stream.close()
+            self._stream = None
+            self._out.clear()
+            self._unsent_bytes = 0
+            self._room_made()
+            if not self._has_answered:
+                self._on_failure()  # it accepts and says nothing: do not try again at once
+            self._on_lost()
+            self._end_open(Outcome.NOT_CONNECTED)
+            if self._waiting:
+                self._wanted.set()
+
+    async def _keep_receiving(self, stream: ByteStream) -> None:
+        """Until the connection ends, by either side or by bytes that are no answer."""
+        try:
+            while data := await stream.receive_some(RECEIVE_BYTES):
+                self._receive(data)
+            why = "the bookie closed it"
+        except (OSError, trio.ClosedResourceError, LedgerError) as error:
+            why = str(error)
+        if not self._is_closed:
+            _log.info("connection with bookie %s ended: %s", self.bookie_id, why)
+
+    def _receive(self, data: bytes) -> None:
+        found: Found = {}
+        self._frames.feed(data)
+        try:
+            self._scan(self._frames, found)
+        finally:
+            for sink, answers in found.items():
+                sink(answers)
+        if found:
+            self._has_answered = True
+            self._failures = 0
+            self.failed_at = None
+
+    # ------------------------------------------------------------------ sending
+
+    def _send(self, request: Request) -> None:
+        data = self._frame(request)
+        self._open[request.request_id] = request
+        stream = self._stream
+        assert stream is not None
+        sent = 0
+        if not self._out:
+            try:
+                sent = stream.send_now(data)
+            except (OSError, trio.ClosedResourceError):
+                stream.close()  # the receiving task notices and ends everything
+                return
+            self._sent_at = trio.current_time()
+            if sent == len(data):
+                request.deadline = self._sent_at + request.seconds
+                return
+        self._out.append((memoryview(data)[sent:], request))
+        self._unsent_bytes += len(data) - sent
+        self._out_filled.set()
+
+    async def _keep_sending(self, stream: ByteStream) -> None:
+        try:
+            while True:
+                await self._out_filled.wait()
+                self._out_filled = trio.Event()
+                while self._out:
+                    await stream.wait_writable()
+                    self._send_some(stream)
+        except (OSError, trio.ClosedResourceError):
+            stream.close()
+
+    def _send_some(self, stream: ByteStream) -> None:
+        now = trio.current_time()
+        while self._out:
+            data, request = self._out[0]
+            sent = stream.send_now(data)
+            self._unsent_bytes -= sent
+            if sent:
+                self._sent_at = now
+            if sent < len(data):
+                self._out[0] = (data[sent:], request)
+                break
+            request.deadline = now + request.seconds
+            self._out.popleft()
+        if self.has_room:
+            self._room_made()
+
+    def _room_made(self) -> None:
+        self._out_emptied.set()
+        self._out_emptied = trio.Event()
+
+    # ------------------------------------------------------------------ ends
+
+    def tick(self, now: float) -> None:
+        """Give up on what has waited too long."""
+        late = [request for request in self._open.values() if request.deadline <= now]
+        for request in late:
+            self._end(request, Outcome.TIMEOUT)
+        if late:
+            self.failed_at = now
+        if self._out and self._stream is not None and now - self._sent_at > STALL_SECONDS:
+            _log.info("bookie %s takes no bytes any more", self.bookie_id)
+            self._stream.close()
+
+    def _end(self, request: Request, outcome: Outcome) -> None:
+        request.is_over = True
+        self._open.pop(request.request_id, None)
+        request.sink([Answer(request.request_id, outcome)])
+
+    def _end_open(self, outcome: Outcome) -> None:
+        for request in list(self._open.values()):
+            self._end(request, outcome)
+
+    def _end_waiting(self, outcome: Outcome) -> None:
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            self._end(request, outcome)
+
+    # ------------------------------------------------------------------ what protocols add
+
+    def _frame(self, request: Request) -> bytes:
+        """The bytes to send, with whatever is needed to know the answer when it comes."""
+        raise NotImplementedError
+
+    def _scan(self, frames: FrameBuffer, found: Found) -> None:
+        """Sort the answers of a receive buffer by who waits for them."""
+        raise NotImplementedError
+
+    def _on_lost(self) -> None:
+        """Forget what belonged to the connection that ended; requests are ended afterwards."""

@@ -1,0 +1,240 @@
+"""Adds and reads, by v2: batches for bookies that take them, one frame per entry for others.
+
+Batches are answered with their own number. Ordinary answers name ledger and entry only, so each
+entry remembers who asked, in the order of asking: the same entry may be on its way twice, and a
+request that was given up keeps its place in that order until its answer comes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+from typing import Final
+
+from ledger_client.connection import Connection, Found, Place
+from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
+from ledger_client.requests import NOTHING_FOUND, Adds, Answer, FoundEntries, Reads, Request
+from runtime.sockets import Network
+from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, encode_batch, split_records
+from wire.build_v2 import add_requests, read_requests
+from wire.codec_v2 import encode_request
+from wire.errors import ProtocolError, Status
+from wire.framing import FrameBuffer
+from wire.messages import AddBatchResponse, BatchReadRequest, ReadRequest
+from wire.scan_v2 import (
+    READ_ANSWER_ENTRY_OFFSET,
+    AddAnswers,
+    BatchReadAnswer,
+    ReadAnswers,
+    scan_responses,
+)
+from wire.types import FRAME_BYTES_MAX, BookieId
+
+_ADD: Final = 1
+_READ: Final = 2
+
+_Key = tuple[int, int, int]  # add or read, ledger, entry
+
+
+class DataConnection(Connection):
+    def __init__(
+        self,
+        bookie_id: BookieId,
+        *,
+        locate: Callable[[BookieId], Place],
+        network: Network,
+        chance: random.Random,
+    ) -> None:
+        super().__init__(bookie_id, locate=locate, network=network, chance=chance)
+        #: Whether a batch was ever answered. If a connection ends before that, the bookie may not
+        #: be what it says, and the next one carries ordinary adds.
+        self._batches_proven = False
+        self._batches_doubted = False
+        self._asked: dict[_Key, Request | list[Request]] = {}
+
+    def _frame(self, request: Request) -> bytes:
+        if isinstance(request, Adds):
+            return self._frame_adds(request)
+        assert isinstance(request, Reads)
+        return self._frame_reads(request)
+
+    @property
+    def _takes_batches(self) -> bool:
+        return self.place is not None and self.place.takes_batches and not self._batches_doubted
+
+    def _frame_adds(self, adds: Adds) -> bytes:
+        size = BATCH_HEAD_BYTES + len(adds.records)
+        if self._takes_batches and size <= FRAME_BYTES_MAX:
+            return encode_batch(
+                adds.records,
+                request_id=adds.request_id,
+                ledger_id=adds.ledger_id,
+                first_entry_id=adds.entry_ids[0],
+                last_entry_id=adds.entry_ids[-1],
+                count=len(adds.entry_ids),
+                master_key=adds.master_key,
+                flags=adds.flags,
+            )
+        records, bounds = adds.records, split_records(adds.records, 0, len(adds.records))
+        entries = [records[start + RECORD_HEAD_BYTES : end] for start, end in pairwise(bounds)]
+        adds.left = len(entries)
+        for entry_id in adds.entry_ids:
+            self._expect((_ADD, adds.ledger_id, entry_id), adds)
+        return add_requests(entries, master_key=adds.master_key, flags=adds.flags)
+
+    def _frame_reads(self, reads: Reads) -> bytes:
+        entry_ids = reads.entry_ids
+        if reads.fence_key is not None or reads.high_priority:
+            assert len(entry_ids) == 1, "fences are read one by one"
+            self._expect_reads(reads)
+            return encode_request(
+                ReadRequest(
+                    ledger_id=reads.ledger_id,
+                    entry_id=entry_ids[0],
+                    fence=reads.fence_key is not None,
+                    master_key=reads.fence_key,
+                    high_priority=reads.high_priority,
+                )
+            )
+        if self._takes_batches and entry_ids.step == 1 and len(entry_ids) > 1:
+            return encode_request(
+                BatchReadRequest(
+                    request_id=reads.request_id,
+                    ledger_id=reads.ledger_id,
+                    first_entry_id=entry_ids[0],
+                    count_max=len(entry_ids),
+                    bytes_max=reads.bytes_max,
+                )
+            )
+        self._expect_reads(reads)
+        return read_requests(entry_ids, ledger_id=reads.ledger_id)
+
+    def _expect_reads(self, reads: Reads) -> None:
+        reads.found = {}
+        for entry_id in reads.entry_ids:
+            self._expect((_READ, reads.ledger_id, entry_id), reads)
+
+    # ------------------------------------------------------------------ answers
+
+    def _scan(self, frames: FrameBuffer, found: Found) -> None:
+        for item in scan_responses(frames):
+            match item:
+                case AddBatchResponse():
+                    self._take_batch(item, found)
+                case AddAnswers():
+                    self._take_adds(item, found)
+                case BatchReadAnswer():
+                    self._take_batch_read(item, found)
+                case ReadAnswers():
+                    self._take_reads(item, found)
+                case _:
+                    raise ProtocolError(
+                        f"bookie {self.bookie_id} sent a {type(item).__name__}, unasked"
+                    )
+
+    def _take_batch(self, item: AddBatchResponse, found: Found) -> None:
+        self._batches_proven = True
+        request = self._open.pop(item.request_id, None)
+        if request is not None:
+            _put(found, request, OUTCOME_BY_STATUS[item.status])
+
+    def _take_batch_read(self, item: BatchReadAnswer, found: Found) -> None:
+        request = self._open.pop(item.request_id, None)
+        if request is not None:
+            entries = FoundEntries(item.data, item.bounds, RECORD_HEAD_BYTES)
+            outcome = OUTCOME_BY_STATUS[item.status]
+            _put(found, request, outcome, entries if entries.entries else NOTHING_FOUND)
+
+    def _take_adds(self, item: AddAnswers, found: Found) -> None:
+        """Acknowledgements are passed on as they come, one answer per request and buffer."""
+        outcome = OUTCOME_BY_STATUS[item.status]
+        confirmed: dict[Adds, list[int]] = {}
+        for entry_id in item.entry_ids:
+            adds = self._expected((_ADD, item.ledger_id, entry_id))
+            if adds is None or adds.is_over:
+                continue
+            assert isinstance(adds, Adds)
+            if outcome is not Outcome.OK:
+                self._open.pop(adds.request_id, None)
+                _put(found, adds, outcome)
+                continue
+            confirmed.setdefault(adds, []).append(entry_id)
+        for adds, entry_ids in confirmed.items():
+            adds.left -= len(entry_ids)
+            found.setdefault(adds.sink, []).append(
+                Answer(adds.request_id, outcome, sorted(entry_ids))
+            )
+            if adds.left <= 0:
+                adds.is_over = True
+                self._open.pop(adds.request_id, None)
+
+    def _take_reads(self, item: ReadAnswers, found: Found) -> None:
+        """Entries wait for the others of their request, then go on together."""
+        outcome = OUTCOME_BY_STATUS[item.status]
+        bounds = item.bounds
+        for i, entry_id in enumerate(item.entry_ids):
+            reads = self._expected((_READ, item.ledger_id, entry_id))
+            if reads is None or reads.is_over:
+                continue
+            assert isinstance(reads, Reads)
+            assert reads.found is not None
+            body = b""
+            if item.status is Status.OK:
+                body = item.data[bounds[i] + READ_ANSWER_ENTRY_OFFSET : bounds[i + 1]]
+            reads.found[entry_id] = (outcome, body)
+            if len(reads.found) == len(reads.entry_ids):
+                self._open.pop(reads.request_id, None)
+                _put(found, reads, *_gathered(reads))
+
+    # ------------------------------------------------------------------ who asked
+
+    def _on_lost(self) -> None:
+        self._asked.clear()
+        if self._batches_proven or not self._takes_batches:
+            self._batches_doubted = False
+            return
+        unanswered = [request for request in self._open.values() if isinstance(request, Adds)]
+        if unanswered and not self._is_closed:
+            # Perhaps it chokes on batches: the same entries go again, one by one. If it is gone,
+            # the next connect says so.
+            self._batches_doubted = True
+            self._retry_at = 0.0
+            for request in unanswered:
+                del self._open[request.request_id]
+                self._waiting.append(request)
+
+    def _expect(self, key: _Key, request: Request) -> None:
+        first = self._asked.setdefault(key, request)
+        if isinstance(first, list):
+            first.append(request)
+        elif first is not request:
+            self._asked[key] = [first, request]
+
+    def _expected(self, key: _Key) -> Request | None:
+        request = self._asked.pop(key, None)
+        if isinstance(request, list):
+            rest = request[1:]
+            self._asked[key] = rest if len(rest) > 1 else rest[0]
+            return request[0]
+        return request
+
+
+def _put(found: Found, request: Request, outcome: Outcome, content: object = None) -> None:
+    request.is_over = True
+    found.setdefault(request.sink, []).append(Answer(request.request_id, outcome, content))
+
+
+def _gathered(reads: Reads) -> tuple[Outcome, FoundEntries]:
+    """What single answers say together: the entries before the first that was not found."""
+    assert reads.found is not None
+    bodies: list[bytes] = []
+    for entry_id in reads.entry_ids:
+        outcome, body = reads.found[entry_id]
+        if outcome is not Outcome.OK:
+            break
+        bodies.append(body)
+    else:
+        outcome = Outcome.OK
+    bounds = list(accumulate(map(len, bodies), initial=0))
+    return outcome, FoundEntries(b"".join(bodies), bounds, 0)

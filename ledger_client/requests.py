@@ -1,0 +1,125 @@
+"""What is asked of one bookie, and how it ended.
+
+A request is known by its number, which is the number that the cores use: one counter serves all
+handles of a client, so a number is never met twice on a connection. Ends are handed over by the
+receive buffer: a sink gets all answers of one in one call, stores them and wakes its owner. It
+must not ask anything itself, since it is called from inside a connection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import trio
+
+from ledger_client.core.commands import Outcome
+from wire.messages import Request as Message
+from wire.types import LedgerId
+
+REQUEST_SECONDS: Final = 5.0
+
+
+class Answer(NamedTuple):
+    """The end of a request. What `content` is depends on the request and comes with OK only.
+
+    For adds: the entries of a partial answer, None for all. For reads: `FoundEntries`, also with
+    another outcome, which is then that of the entry behind them. For questions: the response.
+    """
+
+    request_id: int
+    outcome: Outcome
+    content: object = None
+
+
+class FoundEntries(NamedTuple):
+    """Entries in one buffer, not verified yet: entry `i` is `data[bounds[i] + skip : bounds[i+1]]`.
+
+    They are those that were asked for, from the first on and without gaps.
+    """
+
+    data: bytes
+    bounds: Sequence[int]
+    skip: int
+
+    @property
+    def entries(self) -> int:
+        return len(self.bounds) - 1
+
+
+NOTHING_FOUND: Final = FoundEntries(b"", (0,), 0)
+
+Sink: TypeAlias = Callable[[list[Answer]], None]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    request_id: int
+    sink: Sink
+    seconds: float = REQUEST_SECONDS
+    #: Counted from when its last byte left this process: a queue of our own is no bookie's fault.
+    deadline: float = math.inf
+    is_over: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Adds(Request):
+    """Entries of one ledger, as a run of records (`u32 size | entry`)."""
+
+    ledger_id: LedgerId
+    entry_ids: Sequence[int]
+    records: bytes
+    master_key: bytes
+    flags: int = 0
+    left: int = 0  # answers still to come, where each entry is answered by itself
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Reads(Request):
+    """Entries of one ledger. With a key the ledger is fenced, and only one entry is asked for."""
+
+    ledger_id: LedgerId
+    entry_ids: range
+    bytes_max: int
+    fence_key: bytes | None = None
+    high_priority: bool = False
+    #: What came so far, where each entry is answered by itself.
+    found: dict[int, tuple[Outcome, bytes]] | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Question(Request):
+    """Anything that only v3 can say."""
+
+    message: Message
+
+
+class Mailbox:
+    """Where the answers for one owner wait until it looks."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._answers: list[Answer] = []
+        self._arrived = trio.Event()
+
+    def take(self, answers: list[Answer]) -> None:
+        self._answers += answers
+        self._arrived.set()
+
+    def wake(self) -> None:
+        self._arrived.set()
+
+    def close(self) -> None:
+        """The client is going away: the owner is woken for the last time."""
+        self.is_closed = True
+        self._arrived.set()
+
+    async def wait(self, deadline: float | None = None) -> list[Answer]:
+        """Everything that arrived; nothing if the deadline passed or somebody woke us first."""
+        with trio.move_on_at(math.inf if deadline is None else deadline):
+            await self._arrived.wait()
+        self._arrived = trio.Event()
+        answers, self._answers = self._answers, []
+        return answers
