@@ -25,3 +25,52 @@ def _refuse_strangers() -> None:
 
 
 _refuse_strangers()
+
+# Only behind the check, since these import the siblings.
+from ledger_client.client import LedgerClient  # noqa: E402
+from ledger_client.entries import EntryReader, LedgerEntry  # noqa: E402
+from ledger_client.errors import (  # noqa: E402
+    BookieFailedError,
+    ClientClosedError,
+    EntryTooLargeError,
+    InvalidEntryIdError,
+    MetadataUnavailableError,
+    NotEnoughBookiesError,
+    QuorumTimeoutError,
+    RecoveryError,
+    TooManyChangesError,
+    UnreadableEntryError,
+)
+from ledger_client.reader import LedgerReader, LedgerTail  # noqa: E402
+from ledger_client.writer import LedgerWriter  # noqa: E402
+from metadata.ledgers import LedgerExistsError  # noqa: E402
+from metadata.update import LedgerClosedError, LedgerGoneError  # noqa: E402
+from wire.errors import FencedError, LedgerError, NoSuchEntryError, UnauthorizedError  # noqa: E402
+from wire.types import DigestType  # noqa: E402
+
+__all__ = [
+    "BookieFailedError",
+    "ClientClosedError",
+    "DigestType",
+    "EntryReader",
+    "EntryTooLargeError",
+    "FencedError",
+    "InvalidEntryIdError",
+    "LedgerClient",
+    "LedgerClosedError",
+    "LedgerEntry",
+    "LedgerError",
+    "LedgerExistsError",
+    "LedgerGoneError",
+    "LedgerReader",
+    "LedgerTail",
+    "LedgerWriter",
+    "MetadataUnavailableError",
+    "NoSuchEntryError",
+    "NotEnoughBookiesError",
+    "QuorumTimeoutError",
+    "RecoveryError",
+    "TooManyChangesError",
+    "UnauthorizedError",
+    "UnreadableEntryError",
+]

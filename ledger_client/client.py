@@ -1,0 +1,224 @@
+"""The client: one connection to the cluster, from which ledgers are made, opened and deleted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from ledger_client.core.options import WriterOptions
+from ledger_client.core.placement import DefaultPolicy, PlacementPolicy
+from ledger_client.core.reader import ReadOptions
+from ledger_client.environment import Access, Environment, check_password
+from ledger_client.errors import ClientClosedError, InvalidEntryIdError
+from ledger_client.pool import Pool
+from ledger_client.reader import LedgerReader, LedgerTail
+from ledger_client.recovery import LedgerRecovery
+from ledger_client.writer import LedgerWriter
+from metadata.cluster import open_cluster
+from metadata.connect import open_store
+from metadata.discovery import Bookies, BookieWatcher
+from metadata.ledgers import Ledgers
+from metadata.model import LedgerMetadata, new_ledger
+from metadata.update import LedgerGoneError, VersionedLedger
+from metadata.uri import parse_metadata_uri
+from runtime.sockets import Network, SocketNetwork
+from wire.types import DigestType, LedgerId
+
+
+class LedgerClient:
+    """Use it as `async with LedgerClient("zk://host:2181/ledgers") as client`.
+
+    Handles live as long as their client: what they still have on its way when it is closed ends
+    as ClientClosedError, and ledgers that were not closed stay open, for a recovery to close.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        policy: PlacementPolicy | None = None,
+        network: Network | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._uri = parse_metadata_uri(uri)
+        self._policy = policy or DefaultPolicy()
+        self._network = network or SocketNetwork()
+        self._chance = chance or random.Random()
+        self._stack = AsyncExitStack()
+        self._nursery_manager = trio.open_nursery()
+        self._open: Environment | None = None
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Self:
+        try:
+            store = await self._stack.enter_async_context(open_store(self._uri))
+            cluster = await open_cluster(store, self._uri)
+            watcher = BookieWatcher(store, cluster.root)
+            nursery = await self._nursery_manager.__aenter__()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        pool = Pool(lambda: watcher.bookies, network=self._network, chance=self._chance)
+        self._open = Environment(
+            ledgers=Ledgers(store, cluster.root, cluster.layout, chance=self._chance),
+            pool=pool,
+            bookies=lambda: watcher.bookies,
+            policy=self._policy,
+            chance=self._chance,
+            nursery=nursery,
+            request_ids=itertools.count(1),
+        )
+        try:
+            await nursery.start(watcher.run)
+            await nursery.start(pool.run)
+        except BaseException:
+            await self._shut()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._shut()
+
+    async def _shut(self) -> None:
+        """End all tasks of ours. The caller's own error is not theirs: no nursery wraps it."""
+        environment, self._open = self._environment, None
+        for handle in list(environment.handles):
+            handle.on_client_closed()
+        environment.pool.close()
+        environment.nursery.cancel_scope.cancel()
+        try:
+            await self._nursery_manager.__aexit__(None, None, None)
+        finally:
+            await self._stack.aclose()
+
+    @property
+    def _environment(self) -> Environment:
+        if self._open is None:
+            raise ClientClosedError("the client is not open: use it inside its `async with` block")
+        return self._open
+
+    # ------------------------------------------------------------------ ledgers
+
+    async def create(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        password: bytes = b"",
+        digest_type: DigestType = DigestType.CRC32C,
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        options: WriterOptions | None = None,
+    ) -> LedgerWriter:
+        """A new ledger, to be written by the handle that is returned and by nobody else."""
+        environment = self._environment
+        ensemble = environment.new_ensemble(
+            ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum
+        )
+        template = new_ledger(
+            ledger_id=LedgerId(0),
+            ensemble=ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest_type=digest_type,
+            password=password,
+            custom=custom_metadata,
+            ctime_ms=time.time_ns() // 1_000_000,
+        )
+        wanted = None if ledger_id is None else LedgerId(ledger_id)
+        ledger = await environment.ledgers.create(template, ledger_id=wanted)
+        access = Access.of(ledger.metadata.ledger_id, digest_type, password)
+        writer = LedgerWriter(environment, ledger, access, options)
+        environment.handles.add(writer)
+        environment.nursery.start_soon(writer.run)
+        return writer
+
+    async def open(
+        self, ledger_id: int, *, password: bytes = b"", options: ReadOptions | None = None
+    ) -> LedgerReader:
+        """A ledger with a settled end.
+
+        If it is still open it is fenced and recovered first: its writer, if there is one, is
+        stopped. To follow a living writer, use `tail` or `open_no_recovery`.
+        """
+        environment = self._environment
+        ledger, access = await self._access(ledger_id, password)
+        if not ledger.metadata.is_closed:
+            ledger = await LedgerRecovery(environment, ledger, access).run()
+        return LedgerReader(environment, ledger, access, options)
+
+    async def open_no_recovery(
+        self, ledger_id: int, *, password: bytes = b"", options: ReadOptions | None = None
+    ) -> LedgerReader:
+        """A ledger as it is now, without disturbing its writer."""
+        ledger, access = await self._access(ledger_id, password)
+        reader = LedgerReader(self._environment, ledger, access, options)
+        await reader.read_last_confirmed()
+        return reader
+
+    async def tail(
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        first: int = 0,
+        options: ReadOptions | None = None,
+    ) -> LedgerTail:
+        """Every entry from `first` on, as it is confirmed, until the ledger is closed."""
+        if first < 0:
+            raise InvalidEntryIdError(f"ledger {ledger_id}: cannot be followed from entry {first}")
+        ledger, access = await self._access(ledger_id, password)
+        reader = LedgerReader(self._environment, ledger, access, options)
+        tail = LedgerTail(self._environment, reader, first)
+        tail.start(ledger)
+        return tail
+
+    async def _access(self, ledger_id: int, password: bytes) -> tuple[VersionedLedger, Access]:
+        ledger = await self._environment.ledgers.read(LedgerId(ledger_id))
+        metadata = ledger.metadata
+        check_password(metadata.ledger_id, metadata.password, password)
+        # The oldest records do not say; their clients used this one.
+        digest_type = metadata.digest_type or DigestType.CRC32
+        return ledger, Access.of(metadata.ledger_id, digest_type, password)
+
+    # ------------------------------------------------------------------ records
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """The record of a ledger: its shape, its state, and which bookies hold what."""
+        return (await self._environment.ledgers.read(LedgerId(ledger_id))).metadata
+
+    async def exists(self, ledger_id: int) -> bool:
+        try:
+            await self._environment.ledgers.read(LedgerId(ledger_id))
+        except LedgerGoneError:
+            return False
+        return True
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete a ledger; bookies collect its entries later. One that is gone is no error."""
+        await self._environment.ledgers.delete(LedgerId(ledger_id))
+
+    async def list(self) -> AsyncIterator[LedgerId]:
+        """The ids of all ledgers, ascending."""
+        async for found in self._environment.ledgers.ranges():
+            for ledger_id in found.ids:
+                yield ledger_id
+
+    @property
+    def bookies(self) -> Bookies:
+        """The bookies that are registered at present."""
+        return self._environment.bookies()

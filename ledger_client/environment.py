@@ -1,0 +1,111 @@
+"""What every handle of a client uses: connections, records, bookies to choose from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakSet
+
+import trio
+
+from ledger_client.core.placement import (
+    Cluster,
+    PlacementPolicy,
+    choose_ensemble,
+    choose_replacements,
+)
+from ledger_client.errors import NotEnoughBookiesError
+from ledger_client.pool import Pool
+from metadata.discovery import Bookies
+from metadata.ledgers import Ledgers
+from wire.digest import Digest, digest_for, master_key
+from wire.errors import UnauthorizedError
+from wire.types import BookieId, DigestType, LedgerId
+
+
+class Handle(Protocol):
+    """Something that callers may be waiting on."""
+
+    def on_client_closed(self) -> None:
+        """Let nobody wait any longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What it takes to read and write the entries of one ledger."""
+
+    ledger_id: LedgerId
+    digest: Digest
+    master_key: bytes
+
+    @classmethod
+    def of(cls, ledger_id: LedgerId, digest_type: DigestType, password: bytes) -> Access:
+        return cls(ledger_id, digest_for(digest_type, password), master_key(password))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Environment:
+    ledgers: Ledgers
+    pool: Pool
+    bookies: Callable[[], Bookies]
+    policy: PlacementPolicy
+    chance: random.Random
+    nursery: trio.Nursery
+    #: One counter for all handles: a number names one request of the whole client.
+    request_ids: Iterator[int]
+    #: Held weakly: an iteration that somebody forgot is nobody's to wake.
+    handles: WeakSet[Handle] = field(default_factory=WeakSet)
+
+    @property
+    def cluster(self) -> Cluster:
+        bookies = self.bookies()
+        return Cluster(
+            writable=bookies.writable,
+            read_only=bookies.read_only - bookies.writable,
+            quarantined=frozenset(self.pool.health.failed_at),
+        )
+
+    def new_ensemble(
+        self, *, ensemble_size: int, write_quorum: int, ack_quorum: int
+    ) -> tuple[BookieId, ...]:
+        cluster = self.cluster
+        chosen = choose_ensemble(
+            self.policy,
+            cluster,
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            chance=self.chance,
+        )
+        if chosen is None:
+            raise NotEnoughBookiesError(
+                f"a ledger over {ensemble_size} bookies was asked for, {len(cluster.writable)} are "
+                "writable: start more of them, or ask for a smaller ensemble"
+            )
+        return chosen
+
+    def replacements(
+        self,
+        ensemble: Sequence[BookieId],
+        failed: Mapping[int, BookieId],
+        avoid: Collection[BookieId],
+    ) -> dict[int, BookieId]:
+        return choose_replacements(
+            self.policy,
+            self.cluster,
+            ensemble=ensemble,
+            failed=failed,
+            chance=self.chance,
+            avoid=avoid,
+        )
+
+    def read_order(self, slots: Sequence[int], ensemble: Sequence[BookieId]) -> Sequence[int]:
+        return self.policy.read_order(slots, ensemble, self.cluster, self.pool.health)
+
+
+def check_password(ledger_id: LedgerId, stored: bytes | None, given: bytes) -> None:
+    """Fail early, where the record knows better. The oldest records do not; then bookies will."""
+    if stored is not None and stored != given:
+        raise UnauthorizedError(f"ledger {ledger_id} has another password than the one given")
