@@ -134,6 +134,7 @@ async def opened_storage(
             on_news=bookie.on_news,
             on_trouble=on_trouble,
             on_acceptance=on_acceptance,
+            on_journal_write=bookie.metrics.journal_wrote,
             on_checkpoint=on_checkpoint,
         ),
         on_journal_failure=fatal.fail,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from bookie.operations import Reply
 from bookie.storage.engine_values import EngineStatistics
@@ -51,6 +51,23 @@ class BookieStatistics:
     read_only: bool
 
 
+class _JournalSummaries(NamedTuple):
+    """What a journal's writes looked like: writing and syncing are one call here."""
+
+    sync: Summary
+    batch_bytes: Summary
+    batch_records: Summary
+
+    @classmethod
+    def of(cls, registry: Registry, number: int) -> Self:
+        return cls(
+            *(
+                registry.summary(f"bookie_journal_JOURNAL_{name}", journalIndex=str(number))
+                for name in ("SYNC", "FORCE_WRITE_BATCH_BYTES", "FORCE_WRITE_BATCH_ENTRIES")
+            )
+        )
+
+
 class RequestMetrics:
     """Distributions of request latencies (milliseconds) and sizes (bytes)."""
 
@@ -65,6 +82,8 @@ class RequestMetrics:
         self._poll_wait = registry.summary("bookkeeper_server_READ_ENTRY_LONG_POLL_WAIT")
         self._add_bytes = registry.summary("bookie_BOOKIE_ADD_ENTRY_BYTES")
         self._read_bytes = registry.summary("bookie_BOOKIE_READ_ENTRY_BYTES")
+        self._registry = registry
+        self._journals: list[_JournalSummaries] = []
         self.adds_refused = 0
         self.adds_too_many = 0
         self.bytes_read = 0
@@ -73,6 +92,15 @@ class RequestMetrics:
         """The adds of one receive buffer are durable."""
         self._add.success.record((now - commit.since) * 1000, commit.count)
         self._add_bytes.success.record(commit.bytes / commit.count, commit.count)
+
+    def journal_wrote(self, journal: int, seconds: float, size: int, records: int) -> None:
+        """A block of a journal is durable. Each journal has its own distributions."""
+        while journal >= len(self._journals):
+            self._journals.append(_JournalSummaries.of(self._registry, len(self._journals)))
+        summaries = self._journals[journal]
+        summaries.sync.success.record(seconds * 1000)
+        summaries.batch_bytes.success.record(size)
+        summaries.batch_records.success.record(records)
 
     def refused_adds(self, count: int, status: Status) -> None:
         self.adds_refused += count

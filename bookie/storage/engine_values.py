@@ -39,6 +39,8 @@ class EngineCallbacks:
     on_damage: Callable[[int, IndexedRun, Exception], None] = lambda directory, run, error: None
     #: The bookie takes entries no longer, or again: its registration should say so.
     on_acceptance: Callable[[Acceptance], None] = lambda acceptance: None
+    #: A block of a journal is durable: the journal's number, seconds, payload bytes, records.
+    on_journal_write: Callable[[int, float, int, int], None] = lambda *write: None
     #: A generation is in every index.
     on_checkpoint: Callable[[int], None] = lambda number: None
 

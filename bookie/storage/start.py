@@ -235,8 +235,9 @@ def _open(
             end,
             on_journal_failure,
             partial(_note_shortage, disks, path, on_journal_shortage),
+            partial(callbacks.on_journal_write, number),
         )
-        for path, end in zip(store.journal_paths, ends, strict=True)
+        for number, (path, end) in enumerate(zip(store.journal_paths, ends, strict=True))
     ]
 
     def make_upkeep(engine: Engine) -> Upkeep:
@@ -339,6 +340,7 @@ def _journal(
     end: ReplayEnd,
     on_failure: Callable[[JournalError], None],
     on_shortage: Callable[[Exception | None], None],
+    on_write: Callable[[float, int, int], None],
     on_durable: Callable[[list[object]], None],
 ) -> Journal:
     return Journal(
@@ -346,7 +348,12 @@ def _journal(
         path,
         store_id,
         shell.workers,
-        JournalCallbacks(on_durable=on_durable, on_failure=on_failure, on_shortage=on_shortage),
+        JournalCallbacks(
+            on_durable=on_durable,
+            on_failure=on_failure,
+            on_shortage=on_shortage,
+            on_write=on_write,
+        ),
         end=end,
         options=options,
         clock=shell.clock,

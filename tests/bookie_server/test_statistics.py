@@ -56,6 +56,23 @@ async def test_requests_are_counted_by_outcome() -> None:
     assert re.search(r"^bookie_WRITE_BYTES [1-9]", page, re.M)
 
 
+async def test_writes_of_a_journal_are_counted_with_their_sizes() -> None:
+    async with running() as world:
+        await busy(world)
+        page = await page_of(world)
+    labels = 'success="true",journalIndex="0"'
+
+    def of(name: str) -> float:
+        found = re.search(rf"^bookie_journal_JOURNAL_{name}{{{labels}}} (\S+)$", page, re.M)
+        assert found is not None, page
+        return float(found[1])
+
+    blocks = of("SYNC_count")
+    assert blocks > 0
+    assert of("FORCE_WRITE_BATCH_ENTRIES_count") == of("FORCE_WRITE_BATCH_BYTES_count") == blocks
+    assert of("FORCE_WRITE_BATCH_BYTES_sum") > 3 * len(b"payload")
+
+
 async def test_statistics_are_a_snapshot() -> None:
     async with running() as world:
         before = world.bookie.statistics()

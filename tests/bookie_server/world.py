@@ -149,6 +149,7 @@ async def running(
         EngineCallbacks(
             on_durable=bookie.on_durable,
             on_news=bookie.on_news,
+            on_journal_write=bookie.metrics.journal_wrote,
             on_checkpoint=bookie.on_checkpoint,
         ),
         on_journal_failure=_fail,
