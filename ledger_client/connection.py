@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Place:
     takes_batches: bool
 
 
-class Connection:
+class Connection(ABC):
     """What both protocols share. Subclasses write requests and understand answers."""
 
     def __init__(
@@ -279,13 +280,14 @@ class Connection:
 
     # ------------------------------------------------------------------ what protocols add
 
+    @abstractmethod
     def _frame(self, request: Request) -> bytes:
         """The bytes to send, with whatever is needed to know the answer when it comes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _scan(self, frames: FrameBuffer, found: Found) -> None:
         """Sort the answers of a receive buffer by who waits for them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_lost(self) -> None:
         """Forget what belonged to the connection that ended; requests are ended afterwards."""

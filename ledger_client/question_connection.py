@@ -24,3 +24,6 @@ class QuestionConnection(Connection):
             outcome = OUTCOME_BY_STATUS[response.status]
             answer = Answer(request.request_id, outcome, response)
             found.setdefault(request.sink, []).append(answer)
+
+    def _on_lost(self) -> None:
+        """Questions are known by their number alone."""
