@@ -10,6 +10,7 @@ A connection begins as v3 and turns to v2 for good with the first frame that is 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -98,8 +99,12 @@ class Connection:
         self.stream.close(reset=True)
 
     def start_writer(self) -> None:
+        self.start(self._write)
+
+    def start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run something beside the requests, for as long as the connection is there."""
         if self._nursery is not None:
-            self._nursery.start_soon(self._write)
+            self._nursery.start_soon(task)
 
     def lost(self, error: Exception) -> None:
         _log.debug("connection lost", peer=self.stream.peer, reason=error)

@@ -1,8 +1,8 @@
 """What a bookie does for a request, whichever protocol it came by.
 
 An operation calls `reply` exactly once: at once, or later from the event loop, when a fence is
-durable or a cold entry has been fetched. Adds and plain reads by the hundred have their own way
-(`requests_v2.py`, `requests_v3.py`); they meet the rest in `read_many`.
+durable, a cold entry has been fetched or a list is complete. Adds and plain reads by the hundred
+have their own way (`requests_v2.py`, `requests_v3.py`); they meet the rest in `read_many`.
 
 Errors of storage become answers here. Only a proven absence is answered with "no such entry".
 """
@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+import trio
+
+from bookie.core.entry_ranges import Range
 from bookie.storage.engine import Engine
 from bookie.storage.reads import Batch, Cold
 from runtime import logs
@@ -75,6 +78,7 @@ class Operations:
     def __init__(self, bookie: Bookie, engine: Engine) -> None:
         self._bookie = bookie
         self.engine = engine
+        self._listing = trio.Lock()
 
     # Adds that came alone.
 
@@ -310,25 +314,37 @@ class Operations:
         if failed is not None:
             answer(Status.IO_ERROR)
 
-    def list_entries(self, request: ListEntriesRequest, reply: Reply) -> None:
+    async def list_entries(self, request: ListEntriesRequest, reply: Reply) -> None:
+        """Others are served between the steps of it; for its memory's sake one at a time."""
         encoded = None
-        if request.ledger_id < 0:
-            status = Status.NO_LEDGER
+        async with self._listing:
+            found = await self._list(request.ledger_id)
+        if isinstance(found, Status):
+            status = found
         else:
-            found = self.guarded(partial(self.engine.list_entries, request.ledger_id))
-            if isinstance(found, Status):
-                status = found
-            else:
-                status = Status.OK
-                encoded = encode_availability(found)
-                if len(encoded) + _LIST_OVERHEAD_BYTES > self._bookie.options.frame_bytes_max:
-                    _log.warning(
-                        "list of entries does not fit a frame",
-                        ledger=request.ledger_id,
-                        bytes=len(encoded),
-                    )
-                    status, encoded = Status.IO_ERROR, None
+            status = Status.OK
+            encoded = encode_availability(found)
+            if len(encoded) + _LIST_OVERHEAD_BYTES > self._bookie.options.frame_bytes_max:
+                _log.warning(
+                    "list of entries does not fit a frame",
+                    ledger=request.ledger_id,
+                    bytes=len(encoded),
+                )
+                status, encoded = Status.IO_ERROR, None
         reply(ListEntriesResponse(status=status, ledger_id=request.ledger_id, availability=encoded))
+        self._bookie.post.flush()
+
+    async def _list(self, ledger_id: int) -> list[Range] | Status:
+        if ledger_id < 0:
+            return Status.NO_LEDGER
+        listing = self.guarded(partial(self.engine.list_entries, ledger_id))
+        if isinstance(listing, Status):
+            return listing
+        while more := self.guarded(listing.step):
+            if isinstance(more, Status):
+                return more
+            await trio.lowlevel.checkpoint()
+        return listing.ranges()
 
     def info(self, request: BookieInfoRequest, reply: Reply) -> None:
         requested = request.requested or 0

@@ -249,7 +249,7 @@ class RequestsV3:
             case ForceRequest():
                 operations.force(request, timed("force", reply))
             case ListEntriesRequest():
-                operations.list_entries(request, timed("list", reply))
+                connection.start(partial(operations.list_entries, request, timed("list", reply)))
             case BookieInfoRequest():
                 operations.info(request, timed("info", reply))
             case AuthRequest():

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookie.core.entry_ranges import Range
 from bookie.core.ledger import Ledger, Tombstone
 from bookie.core.write_cache import WriteCache
 from bookie.storage.admission import Admission, Split
@@ -27,7 +26,7 @@ from bookie.storage.journal_records import (
 from bookie.storage.journal_writer import Journal
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.ledgers import Ledgers, stored_state
-from bookie.storage.listing import list_entries
+from bookie.storage.listing import EntryListing
 from bookie.storage.reads import Batch, Cold, Reads
 from bookie.storage.upkeep import Drop, Upkeep
 from runtime.workers import Worker, Workers
@@ -331,13 +330,13 @@ class Engine:
         ledger = self._ledgers.get(ledger_id)
         return self.reads.read_batch(ledger, first, count_max=count_max, bytes_max=bytes_max)
 
-    def list_entries(self, ledger_id: int) -> list[Range] | Status:
-        """Which entries are here: ascending ranges of ids. In limbo too: what is not listed is
+    def list_entries(self, ledger_id: int) -> EntryListing | Status:
+        """Which entries are here, to be found step by step. In limbo too: what is not listed is
         then missing for whoever compares, and gets repaired."""
         ledger = self._ledgers.get(ledger_id)
         if not ledger.exists:
             return ledger.absent()
-        return list_entries(ledger, self.directories[ledger.home].index)
+        return EntryListing(ledger, self.directories[ledger.home].index)
 
     def lac(self, ledger_id: int) -> int | Status | Cold:
         return self.reads.lac(self._ledgers.get(ledger_id))

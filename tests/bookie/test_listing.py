@@ -5,9 +5,18 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from bookie.core.entry_ranges import entry_count, merged, ranges_of
+from bookie.core.entry_ranges import Range, entry_count, merged, ranges_of
 from tests.bookie.machine import KEY, Machine
 from wire.errors import Status
+
+
+def listed(machine: Machine, ledger_id: int) -> list[Range] | Status:
+    listing = machine.engine.list_entries(ledger_id)
+    if isinstance(listing, Status):
+        return listing
+    while listing.step():
+        pass
+    return listing.ranges()
 
 
 def test_ranges_and_merging_agree_with_plain_sets() -> None:
@@ -41,12 +50,12 @@ def test_engine_lists_entries_of_cache_and_logs_together() -> None:
     machine.add_batch(1, [(n, b"y") for n in range(310, 330, 2)], "b")
     machine.add(1, [(301, b"z"), (302, b"z"), (5, b"again")], "c")
     odd = [(n, n) for n in range(310, 330, 2)]
-    assert machine.engine.list_entries(1) == [(0, 299), (301, 302), *odd]
+    assert listed(machine, 1) == [(0, 299), (301, 302), *odd]
     machine.settle()
     machine.stop()
     machine.start()
     assert machine.engine.statistics().write_cache_bytes == 0
-    assert machine.engine.list_entries(1) == [(0, 299), (301, 302), *odd]
+    assert listed(machine, 1) == [(0, 299), (301, 302), *odd]
 
 
 def test_engine_lists_many_runs_page_by_page() -> None:
@@ -58,15 +67,29 @@ def test_engine_lists_many_runs_page_by_page() -> None:
         if n % 300 == 0:
             machine.settle()
     machine.settle()
-    assert machine.engine.list_entries(1) == [(n, n) for n in range(0, 3000, 3)]
+    assert listed(machine, 1) == [(n, n) for n in range(0, 3000, 3)]
+
+
+def test_engine_lists_what_a_checkpoint_moves_in_the_middle_of_it() -> None:
+    machine = Machine()
+    machine.start()
+    machine.add(1, [(n, b"") for n in range(10)], "a")
+    listing = machine.engine.list_entries(1)
+    assert not isinstance(listing, Status)
+    machine.engine.checkpoint()
+    machine.settle()
+    assert machine.engine.statistics().write_cache_bytes == 0
+    while listing.step():
+        pass
+    assert listing.ranges() == [(0, 9)]
 
 
 def test_engine_lists_no_entries_of_an_unknown_ledger_and_some_in_limbo() -> None:
     machine = Machine()
     machine.start()
-    assert machine.engine.list_entries(1) is Status.NO_LEDGER
+    assert listed(machine, 1) is Status.NO_LEDGER
     machine.add(1, [(0, b"")], "a")
     machine.engine.set_limbo(1, True, "b")
-    assert machine.engine.list_entries(1) == [(0, 0)]
+    assert listed(machine, 1) == [(0, 0)]
     machine.engine.fence(2, KEY, "c")
-    assert machine.engine.list_entries(2) == []
+    assert listed(machine, 2) == []
