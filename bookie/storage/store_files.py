@@ -109,20 +109,26 @@ class StoreFiles:
             #: Directories that may be half made yet: nothing was promised from them.
             self.added = [path for path, _, _ in wanted if not self._has(path, STAMP_NAME)]
             self.added_journals = [path for path, kind in missing if kind is Kind.JOURNAL]
-            self._unstamped = [item for item in wanted if stamps[item[0]] is None]
+            self._unstamped = [item for item in wanted if item[0] in self.added]
         except BaseException:
             self.close()
             raise
 
     def prepare(self) -> None:
-        """The first half of stamping: write the stamps under another name, everywhere."""
+        """The first half of stamping: write the stamps under another name, everywhere.
+
+        One that is there already is kept, because another directory may rely on it; but whoever
+        wrote it may have died before it was synced.
+        """
         for path, kind, number in self._unstamped:
             name = os.path.join(path, NEW_STAMP)
-            if self._files.exists(name):
+            begun = self._begun(path) is not None
+            if not begun and self._files.exists(name):
                 self._files.remove(name)
-            file = self._files.open(name, create=True)
+            file = self._files.open(name, create=not begun)
             try:
-                file.write(Stamp(kind, number, self.store_id).encode(), 0)
+                if not begun:
+                    file.write(Stamp(kind, number, self.store_id).encode(), 0)
                 file.sync()
             finally:
                 file.close()
@@ -137,6 +143,12 @@ class StoreFiles:
         for path, _, _ in self._wanted:
             name = os.path.join(path, NEW_STAMP)
             if self._files.exists(name):
+                # Perhaps written by a start that was killed before it could sync it.
+                file = self._files.open(name)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
                 self._files.rename(name, os.path.join(path, STAMP_NAME))
                 self._files.sync_directory(path)
         self._unstamped = []

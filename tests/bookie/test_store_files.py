@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from bookie.storage.index_format import NewerFormatError
-from bookie.storage.store_files import NEW_STAMP, STAMP_NAME, Kind, Stamp, StoreError, decode_stamp
+from bookie.storage.store_files import (
+    NEW_STAMP,
+    STAMP_NAME,
+    Kind,
+    Stamp,
+    StoreError,
+    StoreFiles,
+    decode_stamp,
+)
 from runtime.memory_files import MemoryFileSystem
+from runtime.memory_inodes import Keep
+from runtime.memory_inodes import Keep
 from tests.bookie.machine import KEY, Machine, PowerCut
 from wire.errors import CorruptionError, LedgerError, Status
 
@@ -304,9 +315,47 @@ def test_journal_that_left_without_a_clean_stop_is_missed() -> None:
         machine.start()
 
 
+def test_stamp_that_nobody_synced_is_synced_before_it_gets_its_name() -> None:
+    """The process died behind the write, the next one took over, then the power went."""
+    for cut in range(40):
+        machine = Machine()
+        machine.cut_after(cut)
+        with pytest.raises(PowerCut):
+            machine.start()
+        machine.crash(power=False)
+        machine.start()
+        machine.crash(keep=Keep.NONE)
+        machine.start()
+
+
 def test_torn_stamp_of_a_first_start_is_written_again() -> None:
     machine = Machine()
     machine.files.make_directories("/disk/journal0/current")
     machine.files.open(f"/disk/journal0/current/{NEW_STAMP}", create=True).close()
     machine.start()
     assert machine.files.exists(f"/disk/journal0/current/{STAMP_NAME}")
+
+
+def test_stamp_that_a_killed_start_left_unsynced_is_synced_before_it_counts() -> None:
+    """Seed 5743: the operating system had the stamp, the disk did not, and its name was final."""
+    files = MemoryFileSystem()
+    paths = ["/disk/journal"], ["/disk/ledgers"]
+    first = StoreFiles(files, *paths, new_store_id=lambda: bytes(16))
+    first.prepare()
+    first.stamp()
+    first.close()
+    new = Stamp(Kind.LEDGERS, 1, bytes(16)).encode()
+    files.make_directories("/disk/more/current")
+    file = files.open("/disk/more/current/STORE.new", create=True)
+    file.write(new, 0)
+    file.close()
+    files.sync_directory("/disk/more/current")
+    second = StoreFiles(
+        files, paths[0], [*paths[1], "/disk/more"], new_store_id=lambda: bytes(16),
+        allow_expansion=True,
+    )  # fmt: skip
+    second.prepare()
+    second.stamp()
+    second.close()
+    files.crash(random.Random(0), keep=Keep.NONE)
+    assert files.open("/disk/more/current/STORE").read(100, 0) == new
