@@ -143,12 +143,6 @@ class StoreFiles:
         for path, _, _ in self._wanted:
             name = os.path.join(path, NEW_STAMP)
             if self._files.exists(name):
-                # Perhaps written by a start that was killed before it could sync it.
-                file = self._files.open(name)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
                 self._files.rename(name, os.path.join(path, STAMP_NAME))
                 self._files.sync_directory(path)
         self._unstamped = []

@@ -19,7 +19,6 @@ from bookie.storage.store_files import (
 )
 from runtime.memory_files import MemoryFileSystem
 from runtime.memory_inodes import Keep
-from runtime.memory_inodes import Keep
 from tests.bookie.machine import KEY, Machine, PowerCut
 from wire.errors import CorruptionError, LedgerError, Status
 
