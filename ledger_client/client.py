@@ -6,7 +6,7 @@ import itertools
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +29,7 @@ from metadata.model import LedgerMetadata, new_ledger
 from metadata.update import LedgerGoneError, VersionedLedger
 from metadata.uri import parse_metadata_uri
 from runtime.sockets import Network, SocketNetwork
+from wire.errors import BadRequestError
 from wire.types import DigestType, LedgerId
 
 
@@ -52,7 +53,7 @@ class LedgerClient:
         self._network = network or SocketNetwork()
         self._chance = chance or random.Random()
         self._stack = AsyncExitStack()
-        self._nursery_manager = trio.open_nursery()
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._open: Environment | None = None
 
     # ------------------------------------------------------------------ life
@@ -62,6 +63,7 @@ class LedgerClient:
             store = await self._stack.enter_async_context(open_store(self._uri))
             cluster = await open_cluster(store, self._uri)
             watcher = BookieWatcher(store, cluster.root)
+            self._nursery_manager = trio.open_nursery()
             nursery = await self._nursery_manager.__aenter__()
         except BaseException:
             await self._stack.aclose()
@@ -99,6 +101,7 @@ class LedgerClient:
             handle.on_client_closed()
         environment.pool.close()
         environment.nursery.cancel_scope.cancel()
+        assert self._nursery_manager is not None
         try:
             await self._nursery_manager.__aexit__(None, None, None)
         finally:
@@ -126,6 +129,11 @@ class LedgerClient:
     ) -> LedgerWriter:
         """A new ledger, to be written by the handle that is returned and by nobody else."""
         environment = self._environment
+        if options is not None and options.deferred_sync:
+            raise BadRequestError(
+                "deferred sync is not offered by this client: leave the option out, every append "
+                "is then on disk when it is confirmed"
+            )
         ensemble = environment.new_ensemble(
             ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum
         )

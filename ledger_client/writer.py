@@ -11,7 +11,7 @@ changes for the handle.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -120,12 +120,21 @@ class LedgerWriter:
         """Write one entry; its id, once enough bookies have it on disk."""
         self._check(payload)
         await self._wait_room()
+        return await self.put(payload)()
+
+    def put(self, payload: bytes) -> Callable[[], Awaitable[int]]:
+        """Append without waiting, also for room: await what this returns to get the id.
+
+        For callers that keep an order and a bound of their own; all others want `append`.
+        """
+        self._check(payload)
         batch, index = self._put(payload)
         self._mail.wake()
-        await batch.done.wait()
-        if batch.failure is not None:
-            raise error_of(batch.failure)
-        return batch.first + index
+
+        async def wait() -> int:
+            return (await _wait(batch, index, 1)).start
+
+        return wait
 
     async def append_many(self, payloads: Iterable[bytes]) -> Sequence[int]:
         """Write many entries in this order, as fast as bookies take them; all their ids.

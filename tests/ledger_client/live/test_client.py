@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import trio
 
@@ -22,16 +20,10 @@ from ledger_client import (
     UnauthorizedError,
 )
 from metadata.model import LedgerState
-from tests.ledger_client.live.cluster import LiveCluster, live_cluster
+from tests.ledger_client.live.cluster import LiveCluster
 from wire.types import FRAME_BYTES_MAX
 
 PASSWORD = b"secret"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    with live_cluster(tmp_path_factory.mktemp("live")) as live:
-        yield live
 
 
 def payload_of(entry_id: int) -> bytes:
@@ -190,6 +182,45 @@ async def test_ledger_of_a_client_that_is_gone_is_recovered(cluster: LiveCluster
             assert reader.last_confirmed == 99
             assert reader.length == sum(map(len, payloads))
             assert await payloads_in(reader) == payloads
+
+
+async def test_ledger_is_recovered_without_one_of_its_bookies(cluster: LiveCluster) -> None:
+    payloads = [payload_of(i) for i in range(100)]
+    async with LedgerClient(cluster.uri) as client:
+        ledger = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        await ledger.append_many(payloads)
+    victim = cluster.bookies[ledger.metadata.last_fragment.ensemble[0]]
+    await trio.to_thread.run_sync(victim.kill)
+    try:
+        async with LedgerClient(cluster.uri) as client:
+            reader = await client.open(ledger.id)
+            assert reader.is_closed
+            assert await payloads_in(reader) == payloads
+    finally:
+        await trio.to_thread.run_sync(victim.start)
+
+
+async def test_error_inside_the_block_comes_out_as_it_is(cluster: LiveCluster) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with LedgerClient(cluster.uri) as client, await client.create():
+            raise ZeroDivisionError
+
+
+async def test_client_that_is_cancelled_ends_quietly(cluster: LiveCluster) -> None:
+    is_waiting = trio.Event()
+
+    async def wait() -> None:
+        async with LedgerClient(cluster.uri) as client, await client.create() as ledger:
+            await ledger.append(b"x")
+            async with await client.tail(ledger.id, first=1) as tail:
+                is_waiting.set()
+                await tail.next_batch()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await is_waiting.wait()
+        nursery.cancel_scope.cancel()
+    assert nursery.cancel_scope.cancelled_caught
 
 
 async def test_tail_shows_entries_as_they_are_written_and_ends_with_the_ledger(
