@@ -316,7 +316,7 @@ def test_journal_that_left_without_a_clean_stop_is_missed() -> None:
 
 def test_stamp_that_nobody_synced_is_synced_before_it_gets_its_name() -> None:
     """The process died behind the write, the next one took over, then the power went."""
-    for cut in range(40):
+    for cut in range(30):
         machine = Machine()
         machine.cut_after(cut)
         with pytest.raises(PowerCut):
