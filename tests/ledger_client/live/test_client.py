@@ -20,6 +20,7 @@ from ledger_client import (
     UnauthorizedError,
 )
 from metadata.model import LedgerState
+from metadata.service_info import BookieServiceInfo
 from tests.ledger_client.live.cluster import LiveCluster
 from wire.types import FRAME_BYTES_MAX
 
@@ -74,6 +75,19 @@ async def test_striped_ledger_is_read_in_order(
             assert await payloads_in(reader) == payloads
             middle = [entry.payload async for entry in reader.read(501, 503)]
             assert middle == payloads[501:504]
+
+
+async def test_bookies_that_take_no_batches_are_served_entry_by_entry(
+    cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BookieServiceInfo, "takes_batches", property(lambda _: False))
+    payloads = [payload_of(i) for i in range(1000)]
+    async with LedgerClient(cluster.uri) as client:
+        ledger = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+        assert await ledger.append_many(payloads) == range(1000)
+    async with LedgerClient(cluster.uri) as client:
+        reader = await client.open(ledger.id)
+        assert await payloads_in(reader) == payloads
 
 
 async def test_appends_of_many_tasks_get_ids_without_gaps(cluster: LiveCluster) -> None:
