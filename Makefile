@@ -30,7 +30,7 @@ $(STAMP): constraints.txt setup.cfg pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job, end to end, on this machine
-	@echo "demo: not there yet: it needs the bookie, the ledger client and the local cluster" >&2; exit 1
+	@echo "demo: not there yet: it needs the local cluster, autorecovery and the Spark source" >&2; exit 1
 
 test: $(STAMP)  ## run the tests
 	@echo "test: running the tests (embedded ZooKeeper included)"
@@ -70,13 +70,13 @@ bench: $(STAMP)  ## measure (bench/README.md says what there is)
 	@echo "bench: the comparison with Apache BookKeeper is not there yet"
 
 profile: $(STAMP)  ## where a bookie's and a client's time goes
-	@echo "profile: not there yet: it needs the bookie and the ledger client" >&2; exit 1
+	@echo "profile: not there yet" >&2; exit 1
 
 simulate: $(STAMP)  ## run the protocol under faults from seeds
-	@echo "simulate: not there yet: it needs the bookie and the ledger client" >&2; exit 1
+	@echo "simulate: not there yet: the simulated world above the cores is to come" >&2; exit 1
 
 chaos: $(STAMP)  ## real processes under real faults
-	@echo "chaos: not there yet: it needs the bookie, the ledger client and autorecovery" >&2; exit 1
+	@echo "chaos: not there yet: it needs autorecovery and the local cluster" >&2; exit 1
 
 clean:  ## remove .venv and everything that can be made again
 	@echo "clean: removing .venv, caches and build output"
