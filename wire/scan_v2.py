@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from wire.batch import BATCH_HEAD_BYTES, Walk, decode_batch, split_records, walk_batch
@@ -92,6 +93,11 @@ class AddRun(NamedTuple):
     lac: int  # the highest one inside the entries
     data: bytes
     bounds: list[int]
+
+    def entries(self) -> list[bytes]:
+        """The entries, cut out of their frames."""
+        data = self.data
+        return [data[start + ADD_ENTRY_OFFSET : end] for start, end in pairwise(self.bounds)]
 
 
 class AddMix(NamedTuple):

@@ -121,13 +121,12 @@ class Admission:
         status, ledger = self._judge(run.ledger_id, run.master_key, run.flags)
         if ledger is None:
             return status
-        data, bounds = run.data, run.bounds
-        starts = [bound + ADD_ENTRY_OFFSET for bound in bounds]
-        entries = [data[start:end] for start, end in zip(starts, bounds[1:], strict=False)]
+        bounds = run.bounds
+        entries = run.entries()
         self._open_part(ledger, run.master_key).add_entries(run.entry_ids, entries)
         log = self._logs[ledger.journal]
         if run.version == _V2:
-            log.add_slice(data, bounds[0], bounds[-1], len(entries))
+            log.add_slice(run.data, bounds[0], bounds[-1], len(entries))
         else:  # replay knows one layout only
             for entry in entries:
                 self._log_entry(log, run.master_key, entry, run.flags)

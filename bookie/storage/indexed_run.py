@@ -18,14 +18,15 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, Literal
 
+from bookie.core import runs
 from bookie.storage.index_format import check_version
 from wire.errors import CorruptionError
 
 #: The limits of a run. Look-ups stop `RUN_SPAN` ids behind the entry they want, so a run that
 #: spans more would hide entries: writers must keep to it, whatever else they relax.
-RUN_ENTRIES_MAX: Final = 512
-RUN_BYTES_MAX: Final = 1 << 20  # one entry that is bigger makes a run of its own
-RUN_SPAN: Final = 4096  # last - first stays below it
+RUN_ENTRIES_MAX: Final = runs.ENTRIES_MAX
+RUN_BYTES_MAX: Final = runs.BYTES_MAX  # one entry that is bigger makes a run of its own
+RUN_SPAN: Final = runs.SPAN_MAX  # last - first stays below it
 
 RUN_HEADER_BYTES: Final = 56  # in front of the body, in the entry log
 LENGTH_BYTES: Final = 4  # in front of each entry, in the body

@@ -188,10 +188,7 @@ class Replay:
         if part is None:
             self.statistics.skipped += count
             return
-        data = run.data
-        starts = [bound + ADD_ENTRY_OFFSET for bound in bounds]
-        entries = [data[start:end] for start, end in zip(starts, bounds[1:], strict=False)]
-        part.add_entries(run.entry_ids, entries)
+        part.add_entries(run.entry_ids, run.entries())
         self._cache.grow(bounds[-1] - bounds[0] + count * ENTRY_OVERHEAD_BYTES, count)
         self._note(part.ledger, run.entry_ids[-1], run.lac, count)
 
