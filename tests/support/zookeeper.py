@@ -30,6 +30,8 @@ from metadata.store import MetadataStore
 from metadata.zookeeper_store import ZookeeperStore
 from runtime.local_zookeeper import LocalZookeeper
 
+#: For one operation: how busy the machine is must not decide a test.
+PATIENCE_SECONDS = 30.0
 #: Long enough for a busy machine, short enough to wait for an expiry.
 SESSION_SECONDS = 4.0
 
@@ -61,7 +63,7 @@ async def opened_store(
     address: str | None = None,
     *,
     session_seconds: float = SESSION_SECONDS,
-    timeout_seconds: float | None = None,
+    timeout_seconds: float | None = PATIENCE_SECONDS,
     credentials: str | None = None,
     private: bool = False,
 ) -> AsyncIterator[ZookeeperStore]:
