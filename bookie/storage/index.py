@@ -17,6 +17,7 @@ What is peculiar about rocksdict 0.3.29, found by trying it:
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,8 +61,12 @@ _INFO_LOG_BYTES_MAX: Final = 4 << 20
 _DELETION_WINDOW: Final = 1024
 #: How long `reopen` waits for look-ups that were under way in other threads.
 _REOPEN_SECONDS_MAX: Final = 5.0
-#: What rocksdict and RocksDB put into a directory before it holds a database.
-_OWN_NAMES: Final = {"rocksdict-config.json", "LOCK", "LOG", "IDENTITY"}
+#: What rocksdict and RocksDB put into a directory before CURRENT makes it a database. A start that
+#: was killed meanwhile leaves these.
+_UNBORN: Final = re.compile(
+    r"rocksdict-config\.json|LOCK|LOG(\.old\.\d+)?|IDENTITY"
+    r"|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(dbtmp|log)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +285,7 @@ def _look_before_opening(path: str, *, create: bool) -> None:
         raise DamagedIndexError(f"index {path} cannot be opened: {error}") from error
     if "CURRENT" in names:
         return
-    if foreign := sorted(set(names) - _OWN_NAMES):
+    if foreign := sorted(name for name in names if not _UNBORN.fullmatch(name)):
         raise DamagedIndexError(
             f"{path} holds no index but other files ({foreign[0]}): check the configured directory"
         )

@@ -249,3 +249,27 @@ def test_memory_index_fails_and_stalls_when_told_to() -> None:
     index.flush()
     index.reopen()
     assert index.mark() == LogMark(2, ())
+
+
+def test_index_that_a_killed_start_left_unborn_is_made(tmp_path: Path) -> None:
+    """RocksDB names its first files before CURRENT makes them a database."""
+    path = tmp_path / "index"
+    path.mkdir()
+    for name in ("000001.dbtmp", "MANIFEST-000001", "OPTIONS-000005.dbtmp", "IDENTITY", "LOG"):
+        (path / name).write_bytes(b"half a ")
+    with pytest.raises(DamagedIndexError, match="is missing"):
+        open_index(str(path), store_id=STORE_ID)
+    index = open_index(str(path), store_id=STORE_ID, create=True)
+    index.apply([(MARK_KEY, b"x")])
+    index.close()
+    index = open_index(str(path), store_id=STORE_ID)
+    assert index.get(MARK_KEY) == b"x"
+    index.close()
+
+
+def test_tables_without_an_index_are_never_taken_for_an_unborn_one(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    path.mkdir()
+    (path / "000012.sst").write_bytes(b"entries")
+    with pytest.raises(DamagedIndexError, match=r"000012\.sst"):
+        open_index(str(path), store_id=STORE_ID, create=True)
