@@ -11,10 +11,13 @@ from functools import partial
 
 import trio
 
-from bookie.identity import Resolver
-from bookie.lifetimes import BookieSettings
-from bookie.server import run_bookie
-from bookie.settings import bookie_settings, check_settings, finish, real_shell, refuse_company
+try:
+    from bookie.identity import Resolver
+    from bookie.lifetimes import BookieSettings
+    from bookie.server import run_bookie
+    from bookie.settings import bookie_settings, check_settings, finish, real_shell, refuse_company
+except ModuleNotFoundError as error:  # installed as a client, without what a bookie needs
+    sys.exit(f"bookie: {error.name} is not installed: run pip install 'quire[bookie]'")
 from runtime import logs
 from runtime.config import Settings
 from runtime.process import tune_for_serving

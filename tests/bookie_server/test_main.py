@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,19 @@ def test_help_names_the_options() -> None:
     assert done.returncode == 0
     assert "--conf" in done.stdout
     assert "--check" in done.stdout
+
+
+def test_missing_package_is_named_with_the_remedy() -> None:
+    """Who installed the client alone has no RocksDB."""
+    code = (
+        "import runpy, sys; sys.modules['rocksdict'] = None; "
+        "sys.argv = ['bookie', '--help']; runpy.run_module('bookie', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "bookie: rocksdict is not installed: run pip install 'quire[bookie]'\n"
 
 
 def test_check_says_what_the_bookie_would_be(tmp_path: Path) -> None:
