@@ -17,6 +17,8 @@ from itertools import accumulate
 from struct import Struct
 from typing import Final
 
+from wire.batch import Walk
+
 ENTRIES_MAX: Final = 512
 BYTES_MAX: Final = 1024 * 1024
 SPAN_MAX: Final = 4096  # last - first stays below it
@@ -122,6 +124,11 @@ def run_of(ids: Sequence[int], entries: Sequence[bytes]) -> Run:
         body = b"".join(pieces)
         starts = array("I", accumulate((n + PREFIX_BYTES for n in lengths), initial=0))
     return Run(packed_ids(ids), starts, body)
+
+
+def run_of_batch(walk: Walk, data: bytes, start: int, end: int) -> Run:
+    """The records of a batch frame, which lie at start..end of the buffer, as a run."""
+    return Run(packed_ids(walk.entry_ids), shifted(walk.bounds, -start), data[start:end])
 
 
 def packed_ids(ids: Sequence[int]) -> Sequence[int]:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from bookie.core.ledger import Ledger
-from bookie.core.runs import Run, packed_ids, shifted
+from bookie.core.runs import run_of_batch
 from bookie.core.write_cache import Part, WriteCache
 from bookie.storage.journal_records import (
-    NO_MASTER_KEY,
     encode_add_head,
     encode_ledger_key,
     encode_untombstone,
+    record_key,
 )
 from bookie.storage.journal_writer import Journal
 from bookie.storage.ledgers import Ledgers
@@ -128,8 +128,7 @@ class Admission:
         if run.version == _V2:
             log.add_slice(run.data, bounds[0], bounds[-1], len(entries))
         else:  # replay knows one layout only
-            for entry in entries:
-                self._log_entry(log, run.master_key, entry, run.flags)
+            self._log_entries(log, run.master_key, entries, run.flags)
         log.deferred = False  # whatever the flags say: only batches and v3 can ask for it
         self._account(ledger, bounds[-1] - bounds[0], len(entries), run.entry_ids[-1], run.lac)
         return Status.OK
@@ -179,13 +178,7 @@ class Admission:
         self, ledger_id: int, entry_id: int, lac: int, key: bytes, entry: bytes, flags: int
     ) -> Status:
         """Take an add that came by v3: any key length, and perhaps deferred."""
-        status, ledger = self._judge(ledger_id, key, flags)
-        if ledger is None:
-            return status
-        self._open_part(ledger, key).add_entries((entry_id,), (entry,))
-        self._log_entry(self._logs[ledger.journal], key, entry, flags)
-        self._account(ledger, len(entry), 1, entry_id, lac)
-        return Status.OK
+        return self.add_entries(ledger_id, (entry_id,), lac, key, (entry,), flags)
 
     def add_entries(
         self,
@@ -201,20 +194,8 @@ class Admission:
         if ledger is None:
             return status
         self._open_part(ledger, key).add_entries(entry_ids, entries)
-        record_key = key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY
-        count = len(entries)
-        sizes = list(map(len, entries))
-        heads = {
-            size: encode_add_head(record_key, entry_bytes=size, flags=flags) for size in set(sizes)
-        }
-        records = [b""] * (2 * count)
-        records[0::2] = [heads[size] for size in sizes]
-        records[1::2] = entries
-        entry_bytes = sum(sizes)
-        log = self._logs[ledger.journal]
-        log.add_records(records, entry_bytes + count * len(records[0]), count)
-        log.deferred &= flags & (_DEFERRED_SYNC | _RECOVERY_ADD) == _DEFERRED_SYNC
-        self._account(ledger, entry_bytes, count, entry_ids[-1], lac)
+        self._log_entries(self._logs[ledger.journal], key, entries, flags)
+        self._account(ledger, sum(map(len, entries)), len(entries), entry_ids[-1], lac)
         return Status.OK
 
     def add_batch(self, batch: AddBatch) -> Status:
@@ -229,11 +210,7 @@ class Admission:
         if ledger is None:
             return status
         body_start = batch.start + BATCH_HEAD_BYTES
-        run = Run(
-            packed_ids(walk.entry_ids),
-            shifted(walk.bounds, -body_start),
-            batch.data[body_start : batch.end],
-        )
+        run = run_of_batch(walk, batch.data, body_start, batch.end)
         self._open_part(ledger, request.master_key).add_run(run)
         log = self._logs[ledger.journal]
         log.add_slice(batch.data, batch.start, batch.end, 1)
@@ -295,9 +272,17 @@ class Admission:
             self.claim(ledger, key)
         return ledger.active or self._cache.part(ledger)
 
-    def _log_entry(self, log: _Log, key: bytes, entry: bytes, flags: int) -> None:
-        record_key = key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY
-        log.add_pieces(encode_add_head(record_key, entry_bytes=len(entry), flags=flags), entry)
+    def _log_entries(self, log: _Log, key: bytes, entries: Sequence[bytes], flags: int) -> None:
+        """Log entries that did not come in v2 frames, in the layout of such."""
+        sizes = list(map(len, entries))
+        heads = {
+            size: encode_add_head(record_key(key), entry_bytes=size, flags=flags)
+            for size in set(sizes)
+        }
+        records = [b""] * (2 * len(entries))
+        records[0::2] = [heads[size] for size in sizes]
+        records[1::2] = entries
+        log.add_records(records, sum(sizes) + len(sizes) * len(records[0]), len(sizes))
         log.deferred &= flags & (_DEFERRED_SYNC | _RECOVERY_ADD) == _DEFERRED_SYNC
 
     def _account(

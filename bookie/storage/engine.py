@@ -18,10 +18,10 @@ from bookie.storage.checkpoints import FREE_STEP, Checkpoints
 from bookie.storage.engine_values import EngineCallbacks, EngineOptions, EngineStatistics
 from bookie.storage.garbage_values import Listing
 from bookie.storage.journal_records import (
-    NO_MASTER_KEY,
     encode_explicit_lac,
     encode_fence,
     encode_limbo,
+    record_key,
 )
 from bookie.storage.journal_writer import Journal
 from bookie.storage.ledger_directory import LedgerDirectory
@@ -32,7 +32,7 @@ from bookie.storage.upkeep import Drop, Upkeep
 from runtime.workers import Worker, Workers
 from wire.errors import LedgerError, Status
 from wire.scan_v2 import AddBatch, AddMix, AddRun
-from wire.types import MASTER_KEY_BYTES, NO_ENTRY
+from wire.types import NO_ENTRY
 
 
 class _Fencing:
@@ -195,7 +195,7 @@ class Engine:
         ledger.fenced = True
         ledger.fence_durable = False
         self._changed(ledger)
-        self._admission.log_state(ledger, encode_fence(ledger.id, _record_key(key)))
+        self._admission.log_state(ledger, encode_fence(ledger.id, record_key(key)))
         self._admission.commit(_Fencing(ledger, token))
         if ledger.waiters:
             self._callbacks.on_news(ledger)
@@ -213,7 +213,7 @@ class Engine:
         self._admission.claim(ledger, key)
         ledger.explicit_lac = body
         self._changed(ledger)
-        self._admission.log_state(ledger, encode_explicit_lac(ledger.id, _record_key(key), body))
+        self._admission.log_state(ledger, encode_explicit_lac(ledger.id, record_key(key), body))
         self._admission.commit(token)
         ledger.raise_lac(int.from_bytes(body[8:16], "big", signed=True))
         if ledger.waiters:
@@ -448,7 +448,3 @@ class Engine:
 
             for journal in self.journals:
                 journal.close(partial(closed))
-
-
-def _record_key(key: bytes) -> bytes:
-    return key if len(key) == MASTER_KEY_BYTES else NO_MASTER_KEY

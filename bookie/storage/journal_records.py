@@ -100,6 +100,11 @@ class Untombstone:
 StateRecord: TypeAlias = Fence | ExplicitLac | LedgerKey | Limbo | Untombstone
 
 
+def record_key(master_key: bytes) -> bytes:
+    """The key as records carry it: of another length, zeros, and a LEDGER_KEY record names it."""
+    return master_key if len(master_key) == MASTER_KEY_BYTES else NO_MASTER_KEY
+
+
 def encode_add_head(master_key: bytes, *, entry_bytes: int, flags: int = 0) -> bytes:
     """What precedes the entry in an ADD, for those who keep the entry as a piece of its own."""
     assert len(master_key) == MASTER_KEY_BYTES, "other keys go into a LEDGER_KEY record"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bookie.core.ledger import Ledger
-from bookie.core.runs import Run, packed_ids, shifted
+from bookie.core.runs import run_of_batch
 from bookie.core.write_cache import Part, WriteCache
 from bookie.storage.admission import ENTRY_OVERHEAD_BYTES
 from bookie.storage.index_format import JournalPosition as MarkPosition
@@ -238,9 +238,7 @@ class Replay:
         if part is None:
             self.statistics.skipped += 1
             return
-        run = Run(
-            packed_ids(walk.entry_ids), shifted(walk.bounds, -body_start), payload[body_start:end]
-        )
+        run = run_of_batch(walk, payload, body_start, end)
         part.add_run(run)
         self._cache.grow(len(run.body) + ENTRY_OVERHEAD_BYTES, 1)
         self._note(part.ledger, request.last_entry_id, walk.lac, run.count)
