@@ -1,0 +1,1 @@
+"""Autorecovery: an auditor that finds what lacks copies, and workers that restore them."""

@@ -1,0 +1,1 @@
+"""Decisions of autorecovery: values in, values out; no clock, no waiting."""
