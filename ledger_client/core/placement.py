@@ -7,6 +7,7 @@ know about the cluster comes in as a value, chance as a `random.Random`.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -56,8 +57,13 @@ class PlacementPolicy(Protocol):
         candidates: Collection[BookieId],
         cluster: Cluster,
         chance: Random,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
     ) -> BookieId | None:
-        """One of `candidates` to take over `slot`, or None if none of them will do."""
+        """One of `candidates` to take over `slot`, or None if none of them will do.
+
+        Without quorums the whole ensemble counts as one write set.
+        """
 
     def read_order(
         self,
@@ -70,6 +76,9 @@ class PlacementPolicy(Protocol):
 
     def is_spread(self, bookies: Sequence[BookieId], write_quorum: int) -> bool:
         """Whether an ack quorum on these bookies spans enough fault domains to count."""
+
+    def is_placed(self, ensemble: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
+        """Whether an existing ensemble is as the policy would have it."""
 
 
 class DefaultPolicy:
@@ -90,7 +99,7 @@ class DefaultPolicy:
         while len(chosen) < ensemble_size:
             if not left:
                 return None
-            chosen.append(_draw(left, cluster.weights, chance))
+            chosen.append(draw(left, cluster.weights, chance))
             left.discard(chosen[-1])
         return tuple(chosen)
 
@@ -102,8 +111,10 @@ class DefaultPolicy:
         candidates: Collection[BookieId],
         cluster: Cluster,
         chance: Random,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
     ) -> BookieId | None:
-        return _draw(candidates, cluster.weights, chance) if candidates else None
+        return draw(candidates, cluster.weights, chance) if candidates else None
 
     def read_order(
         self,
@@ -117,12 +128,34 @@ class DefaultPolicy:
     def is_spread(self, bookies: Sequence[BookieId], write_quorum: int) -> bool:
         return True
 
+    def is_placed(self, ensemble: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
+        return True
 
-def _draw(
+
+def weight_of(bookie_id: BookieId, weights: Mapping[BookieId, float]) -> float:
+    """How often to draw a bookie: as often as an ordinary one, if its free space is not known."""
+    return max(0.0, weights.get(bookie_id, 1.0))
+
+
+def weights_by_space(
+    free: Mapping[BookieId, int], *, max_multiple: float = 3.0
+) -> dict[BookieId, float]:
+    """Weights out of free bytes, the median being 1.
+
+    An empty newcomer would draw every new ledger and with it all traffic, so no bookie counts for
+    more than `max_multiple` ordinary ones; 0 lifts that bound.
+    """
+    if not free or (median := statistics.median(free.values())) <= 0:
+        return {}
+    bound = max_multiple if max_multiple > 0 else float("inf")
+    return {bookie_id: min(space / median, bound) for bookie_id, space in free.items()}
+
+
+def draw(
     candidates: Collection[BookieId], weights: Mapping[BookieId, float], chance: Random
 ) -> BookieId:
     names = sorted(candidates)  # a set has no order of its own: the same seed, the same choice
-    shares = [max(0.0, weights.get(name, 1.0)) for name in names] if weights else []
+    shares = [weight_of(name, weights) for name in names] if weights else []
     if not any(shares):
         return chance.choice(names)
     return chance.choices(names, shares)[0]
@@ -140,20 +173,27 @@ def choose_ensemble(
     ack_quorum: int,
     chance: Random,
     exclude: Collection[BookieId] = (),
+    shrink: bool = False,
 ) -> tuple[BookieId, ...] | None:
-    """An ensemble for a new ledger; quarantined bookies only when it cannot be made without."""
+    """An ensemble for a new ledger; quarantined bookies only when it cannot be made without.
+
+    With `shrink` (opportunistic striping) fewer bookies will do, down to the write quorum: the
+    wish for more was for speed, not for safety.
+    """
     usable = cluster.writable - frozenset(exclude)
-    for candidates in (usable - cluster.quarantined, usable):
-        ensemble = policy.new_ensemble(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            candidates=candidates,
-            cluster=cluster,
-            chance=chance,
-        )
-        if ensemble is not None:
-            return ensemble
+    smallest = write_quorum if shrink else ensemble_size
+    for size in range(ensemble_size, smallest - 1, -1):
+        for candidates in (usable - cluster.quarantined, usable):
+            ensemble = policy.new_ensemble(
+                ensemble_size=size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                candidates=candidates,
+                cluster=cluster,
+                chance=chance,
+            )
+            if ensemble is not None:
+                return ensemble
     return None
 
 
@@ -165,6 +205,8 @@ def choose_replacements(
     failed: Mapping[int, BookieId],
     chance: Random,
     avoid: Collection[BookieId] = (),
+    write_quorum: int | None = None,
+    ack_quorum: int | None = None,
 ) -> dict[int, BookieId]:
     """Bookies for the failed slots, as many as there are; none at all is NotEnoughBookies.
 
@@ -178,7 +220,13 @@ def choose_replacements(
         others = usable - frozenset(present)
         for candidates in (others - cluster.quarantined - frozenset(avoid), others):
             bookie_id = policy.replacement(
-                ensemble=present, slot=slot, candidates=candidates, cluster=cluster, chance=chance
+                ensemble=present,
+                slot=slot,
+                candidates=candidates,
+                cluster=cluster,
+                chance=chance,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
             )
             if bookie_id is not None:
                 chosen[slot] = present[slot] = bookie_id
