@@ -30,7 +30,7 @@ $(STAMP): constraints.txt setup.cfg pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job, end to end, on this machine
-	@echo "demo: not there yet: it needs the local cluster, autorecovery and the Spark source" >&2; exit 1
+	@$(RUN) -m quire demo $(ARGS)
 
 test: $(STAMP)  ## run the tests
 	@echo "test: running the tests (embedded ZooKeeper included)"

@@ -37,6 +37,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/", "ledger_client/arrow.py"),
     "starlette": ("bookie/", "quire/", "runtime/"),
     "hypercorn": ("bookie/", "quire/", "runtime/"),
+    "click": ("quire/",),
+    "rich": ("quire/output.py",),
     "crc32c": ("wire/", "bookie/storage/"),
     "google": ("wire/", "metadata/"),
 }
