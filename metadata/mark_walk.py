@@ -52,6 +52,34 @@ class MarkTree:
         locked = frozenset(await self._names(self._paths.locks))
         return await self._descend(self._paths.marks, "", locked, take)
 
+    async def sample(self, count_max: int) -> list[LedgerId]:
+        """Marked ledgers that nobody has locked, as many as that, in random order.
+
+        From the lists alone: a mark may have gone meanwhile. For workers that repair many small
+        ledgers, whose every deletion outdates a list that all of them would have to read again.
+        """
+        locked = frozenset(await self._names(self._paths.locks))
+        found: list[LedgerId] = []
+        await self._gather(self._paths.marks, "", locked, count_max, found)
+        return found
+
+    async def _gather(
+        self, path: str, digits: str, locked: frozenset[str], count_max: int, found: list[LedgerId]
+    ) -> None:
+        names = list(await self._names(path))
+        self._chance.shuffle(names)
+        for name in names:
+            if len(found) >= count_max:
+                return
+            if not _is_group(path, name):
+                continue
+            if len(digits) < 4 * (_LEVELS - 1):
+                await self._gather(f"{path}/{name}", digits + name, locked, count_max, found)
+            else:
+                ledger_id = LedgerId(int(digits + name, 16))
+                if ledger_id <= ID_MAX and mark_name(ledger_id) not in locked:
+                    found.append(ledger_id)
+
     async def _descend(
         self,
         path: str,

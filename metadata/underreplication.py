@@ -196,9 +196,19 @@ class UnderReplication:
     async def try_acquire(self) -> Lock | None:
         """Lock some marked ledger that nobody has locked, or None if there is none now."""
         await self._settle()
-        return await self._tree.first(self._take)
+        return await self._tree.first(self.take)
 
-    async def _take(self, ledger_id: LedgerId) -> Lock | None:
+    async def sample(self, count_max: int) -> list[LedgerId]:
+        """Some ledgers that are marked and not locked, in random order, to be offered to `take`."""
+        await self._settle()
+        return await self._tree.sample(count_max)
+
+    async def wait_for_work(self) -> None:
+        """Until a mark or a lock has come or gone since the last look."""
+        await self._tree.wait_for_work()
+
+    async def take(self, ledger_id: LedgerId) -> Lock | None:
+        """Lock this ledger if it is marked and nobody else has it."""
         lock = await self.lock(ledger_id)
         if lock is None:
             return None

@@ -310,3 +310,30 @@ async def test_a_mark_that_vanishes_before_the_lock_gives_the_lock_back() -> Non
     assert await world.mine.try_acquire() is None
     assert world.script.is_played_out
     assert not world.is_locked(5)
+
+
+async def test_sample_names_marked_ledgers_that_are_not_locked() -> None:
+    world = World()
+    for number in (1, 2, 70_000, 70_001, 2**40):
+        await world.other.mark(LedgerId(number), [A])
+    locked = await world.other.take(LedgerId(70_000))
+    assert locked is not None
+    assert sorted(await world.mine.sample(10)) == [1, 2, 70_001, 2**40]
+    assert len(await world.mine.sample(2)) == 2
+    assert await world.mine.take(LedgerId(70_000)) is None
+    assert await world.mine.take(LedgerId(3)) is None, "not marked"
+    taken = await world.mine.take(LedgerId(2))
+    assert taken is not None
+    assert taken.mark is not None
+    assert sorted(await world.mine.sample(10)) == [1, 70_001, 2**40]
+
+
+async def test_waiting_after_a_sample_ends_with_the_next_mark(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world = World()
+    assert await world.mine.sample(10) == []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.other.mark, LedgerId(5), [A])
+        await world.mine.wait_for_work()
+    assert await world.mine.sample(10) == [5]
