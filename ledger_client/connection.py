@@ -4,6 +4,9 @@ Requests are handed over without waiting. While there is no connection they gath
 if that fails they end as NOT_CONNECTED, and so does everything else until a pause has passed, which
 grows with the failures. A connection that is lost ends everything on its way, once. Nothing is ever
 dropped because of a full queue: `has_room` says when to hand over more, and owners keep to it.
+
+A bookie may move to another address under the same id. `follow` tells: the connection to the old
+one is given up, whether or not it still seems to be there, and the next request finds the new one.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from typing import Final
 import trio
 
 from ledger_client.core.commands import Outcome
-from ledger_client.requests import Answer, Request, Sink
+from ledger_client.health import BookieHealth
+from ledger_client.requests import Adds, Answer, Request, Sink
 from metadata.service_info import Endpoint
 from metadata.update import Backoff
 from runtime.sockets import ByteStream, Network
@@ -34,8 +38,12 @@ RECEIVE_BYTES: Final = 256 * 1024
 CONNECT_SECONDS: Final = 5.0
 #: A peer that takes no byte for so long while some are waiting is gone.
 STALL_SECONDS: Final = 5.0
+#: A peer that says nothing at all for so long after a request is gone, too.
+SILENCE_SECONDS: Final = 10.0
 #: Bytes that wait to be sent; above, owners hand over no new entries.
 UNSENT_BYTES_MAX: Final = 8 * 1024 * 1024
+#: The same for bytes of entries that have no answer yet, over all ledgers.
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 _BACKOFF: Final = Backoff(first_seconds=0.1, seconds_max=10.0)
 
 Found = dict[Sink, list[Answer]]
@@ -59,25 +67,28 @@ class Connection(ABC):
         locate: Callable[[BookieId], Place],
         network: Network,
         chance: random.Random,
+        health: BookieHealth,
     ) -> None:
         self.bookie_id = bookie_id
-        self.failed_at: float | None = None  # the latest failure that nothing good has followed
         self.place: Place | None = None
         self._locate = locate
         self._network = network
         self._chance = chance
+        self._health = health
         self._stream: ByteStream | None = None
         self._frames = FrameBuffer()
         self._waiting: list[Request] = []  # for a connection
         self._wanted = trio.Event()
-        self._is_connecting = False
+        self._connecting: trio.CancelScope | None = None
         self._is_closed = False
         self._open: dict[int, Request] = {}  # on their way, in the order of sending
         self._out: deque[tuple[memoryview, Request]] = deque()
         self._out_filled = trio.Event()
-        self._out_emptied = trio.Event()
         self._unsent_bytes = 0
+        self._held_bytes = 0
+        self._room_made: trio.Event | None = None  # made by the first who waits for it
         self._sent_at = 0.0
+        self._unheard_since: float | None = None  # the first request since anything was heard
         self._failures = 0
         self._retry_at = -math.inf
         self._has_answered = False
@@ -86,26 +97,45 @@ class Connection(ABC):
 
     @property
     def has_room(self) -> bool:
-        return self._unsent_bytes < UNSENT_BYTES_MAX
+        return self._unsent_bytes < UNSENT_BYTES_MAX and self._held_bytes < HELD_BYTES_MAX
 
     async def wait_room(self) -> None:
         while not self.has_room:
-            await self._out_emptied.wait()
+            if self._room_made is None:
+                self._room_made = trio.Event()
+            await self._room_made.wait()
 
     @property
     def pending(self) -> int:
         return len(self._open) + len(self._waiting)
 
     def ask(self, request: Request) -> None:
+        if isinstance(request, Adds):
+            request.held_bytes = len(request.records)
+            self._held_bytes += request.held_bytes
         if self._is_closed:
             self._end(request, Outcome.CLIENT_CLOSED)
         elif self._stream is not None:
             self._send(request)
-        elif not self._is_connecting and trio.current_time() < self._retry_at:
+        elif self._connecting is None and trio.current_time() < self._retry_at:
             self._end(request, Outcome.NOT_CONNECTED)
         else:
             self._waiting.append(request)
             self._wanted.set()
+
+    def follow(self, place: Place) -> None:
+        """The bookie announces this place. Old addresses may swallow everything in silence."""
+        self._retry_at = -math.inf  # there is news of it: no reason to wait any longer
+        if self.place is None or self.place.endpoint == place.endpoint:
+            return
+        if self._stream is not None:
+            _log.info(
+                "bookie %s moved from %s:%d to %s:%d", self.bookie_id, self.place.endpoint.host,
+                self.place.endpoint.port, place.endpoint.host, place.endpoint.port,
+            )  # fmt: skip
+            self._stream.close()
+        elif self._connecting is not None:
+            self._connecting.cancel()
 
     def close(self) -> None:
         """End everything as CLIENT_CLOSED and take nothing more."""
@@ -123,29 +153,35 @@ class Connection(ABC):
             self._wanted = trio.Event()
             if not self._waiting:
                 continue
-            self._is_connecting = True
-            stream = await self._connect()
-            self._is_connecting = False
+            deadline = trio.current_time() + CONNECT_SECONDS
+            self._connecting = trio.CancelScope(deadline=deadline)
+            stream = await self._connect(self._connecting)
+            self._connecting = None
             if stream is not None:
                 await self._serve(stream)
 
-    async def _connect(self) -> ByteStream | None:
+    async def _connect(self, scope: trio.CancelScope) -> ByteStream | None:
+        why = "no answer"
         try:
             # Looked up every time: a bookie may come back elsewhere, or as another version.
             self.place = self._locate(self.bookie_id)
             endpoint = self.place.endpoint
-            with trio.fail_after(CONNECT_SECONDS):
+            with scope:
                 return await self._network.connect(endpoint.host, endpoint.port)
-        except (OSError, trio.TooSlowError, LedgerError) as error:
-            _log.info("bookie %s cannot be reached: %s", self.bookie_id, error or "no answer")
-            self._on_failure()
-            self._end_waiting(Outcome.NOT_CONNECTED)
+        except (OSError, LedgerError) as error:
+            why = str(error)
+        if trio.current_time() < scope.deadline and scope.cancelled_caught:
+            self._wanted.set()  # it has moved: once more, to the new place
             return None
+        _log.info("bookie %s cannot be reached: %s", self.bookie_id, why)
+        self._on_failure()
+        self._end_waiting(Outcome.NOT_CONNECTED)
+        return None
 
     def _on_failure(self) -> None:
         now = trio.current_time()
         self._failures += 1
-        self.failed_at = now
+        self._health.on_unreachable(self.bookie_id, now)
         self._retry_at = now + _BACKOFF.seconds(self._failures, self._chance)
 
     async def _serve(self, stream: ByteStream) -> None:
@@ -153,6 +189,7 @@ class Connection(ABC):
         self._frames = FrameBuffer()
         self._has_answered = False
         self._sent_at = trio.current_time()
+        self._unheard_since = None
         waiting, self._waiting = self._waiting, []
         for request in waiting:
             self._send(request)
@@ -166,11 +203,11 @@ class Connection(ABC):
             self._stream = None
             self._out.clear()
             self._unsent_bytes = 0
-            self._room_made()
             if not self._has_answered:
                 self._on_failure()  # it accepts and says nothing: do not try again at once
             self._on_lost()
             self._end_open(Outcome.NOT_CONNECTED)
+            self._tell_room()
             if self._waiting:
                 self._wanted.set()
 
@@ -187,6 +224,7 @@ class Connection(ABC):
 
     def _receive(self, data: bytes) -> None:
         found: Found = {}
+        self._unheard_since = None
         self._frames.feed(data)
         try:
             self._scan(self._frames, found)
@@ -196,7 +234,9 @@ class Connection(ABC):
         if found:
             self._has_answered = True
             self._failures = 0
-            self.failed_at = None
+            outcomes = [answer.outcome for answers in found.values() for answer in answers]
+            self._health.on_answers(self.bookie_id, outcomes, trio.current_time())
+            self._tell_room()
 
     # ------------------------------------------------------------------ sending
 
@@ -214,7 +254,7 @@ class Connection(ABC):
                 return
             self._sent_at = trio.current_time()
             if sent == len(data):
-                request.deadline = self._sent_at + request.seconds
+                self._on_sent(request, self._sent_at)
                 return
         self._out.append((memoryview(data)[sent:], request))
         self._unsent_bytes += len(data) - sent
@@ -242,14 +282,19 @@ class Connection(ABC):
             if sent < len(data):
                 self._out[0] = (data[sent:], request)
                 break
-            request.deadline = now + request.seconds
+            self._on_sent(request, now)
             self._out.popleft()
-        if self.has_room:
-            self._room_made()
+        self._tell_room()
 
-    def _room_made(self) -> None:
-        self._out_emptied.set()
-        self._out_emptied = trio.Event()
+    def _on_sent(self, request: Request, now: float) -> None:
+        request.deadline = now + request.seconds
+        if self._unheard_since is None:
+            self._unheard_since = now
+
+    def _tell_room(self) -> None:
+        if self._room_made is not None and self.has_room:
+            self._room_made.set()
+            self._room_made = None
 
     # ------------------------------------------------------------------ ends
 
@@ -259,15 +304,27 @@ class Connection(ABC):
         for request in late:
             self._end(request, Outcome.TIMEOUT)
         if late:
-            self.failed_at = now
-        if self._out and self._stream is not None and now - self._sent_at > STALL_SECONDS:
+            self._health.on_timeouts(self.bookie_id, len(late), now)
+            self._tell_room()
+        if self._stream is None:
+            return
+        if self._out and now - self._sent_at > STALL_SECONDS:
             _log.info("bookie %s takes no bytes any more", self.bookie_id)
+            self._stream.close()
+        elif self._unheard_since is not None and now - self._unheard_since > SILENCE_SECONDS:
+            _log.info("bookie %s says nothing any more", self.bookie_id)
             self._stream.close()
 
     def _end(self, request: Request, outcome: Outcome) -> None:
+        self._forget(request)
+        request.sink([Answer(request.request_id, outcome)])
+
+    def _forget(self, request: Request) -> None:
+        """The request has its end; what it held is free again."""
         request.is_over = True
         self._open.pop(request.request_id, None)
-        request.sink([Answer(request.request_id, outcome)])
+        self._held_bytes -= request.held_bytes
+        request.held_bytes = 0
 
     def _end_open(self, outcome: Outcome) -> None:
         for request in list(self._open.values()):

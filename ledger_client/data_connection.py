@@ -3,6 +3,10 @@
 Batches are answered with their own number. Ordinary answers name ledger and entry only, so each
 entry remembers who asked, in the order of asking: the same entry may be on its way twice, and a
 request that was given up keeps its place in that order until its answer comes.
+
+Our bookies announce that they take batches of adds. Batch reads are announced by nobody: bookies
+have them since 4.17, older ones close the connection. So a bookie is asked, and if the connection
+ends before it ever answered one, everything goes again, entry by entry.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Final
 
 from ledger_client.connection import Connection, Found, Place
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
+from ledger_client.health import BookieHealth
 from ledger_client.requests import NOTHING_FOUND, Adds, Answer, FoundEntries, Reads, Request
 from runtime.sockets import Network
 from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, encode_batch, split_records
@@ -37,6 +42,29 @@ _READ: Final = 2
 _Key = tuple[int, int, int]  # add or read, ledger, entry
 
 
+class _Trial:
+    """A kind of request that the bookie may choke on, found out by trying.
+
+    A connection that ends while the first of them has no answer leaves a doubt, and the next one
+    does without. The one after that tries again: the bookie may be another version by then, and
+    the doubt may have been wrong.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False  # tried on this connection
+        self.is_doubted = False
+        self._is_proven = False
+
+    def on_answer(self) -> None:
+        self._is_proven = True
+
+    def on_lost(self) -> bool:
+        """The connection is gone; whether this may be the reason."""
+        self.is_doubted = self.is_open and not self._is_proven
+        self.is_open = False
+        return self.is_doubted
+
+
 class DataConnection(Connection):
     def __init__(
         self,
@@ -45,12 +73,11 @@ class DataConnection(Connection):
         locate: Callable[[BookieId], Place],
         network: Network,
         chance: random.Random,
+        health: BookieHealth,
     ) -> None:
-        super().__init__(bookie_id, locate=locate, network=network, chance=chance)
-        #: Whether a batch was ever answered. If a connection ends before that, the bookie may not
-        #: be what it says, and the next one carries ordinary adds.
-        self._batches_proven = False
-        self._batches_doubted = False
+        super().__init__(bookie_id, locate=locate, network=network, chance=chance, health=health)
+        self._batches = _Trial()
+        self._batch_reads = _Trial()
         self._asked: dict[_Key, Request | list[Request]] = {}
 
     def _frame(self, request: Request) -> bytes:
@@ -59,13 +86,11 @@ class DataConnection(Connection):
         assert isinstance(request, Reads)
         return self._frame_reads(request)
 
-    @property
-    def _takes_batches(self) -> bool:
-        return self.place is not None and self.place.takes_batches and not self._batches_doubted
-
     def _frame_adds(self, adds: Adds) -> bytes:
         size = BATCH_HEAD_BYTES + len(adds.records)
-        if self._takes_batches and size <= FRAME_BYTES_MAX:
+        takes_batches = self.place is not None and self.place.takes_batches
+        if takes_batches and not self._batches.is_doubted and size <= FRAME_BYTES_MAX:
+            self._batches.is_open = True
             return encode_batch(
                 adds.records,
                 request_id=adds.request_id,
@@ -97,7 +122,8 @@ class DataConnection(Connection):
                     high_priority=reads.high_priority,
                 )
             )
-        if self._takes_batches and entry_ids.step == 1 and len(entry_ids) > 1:
+        if not self._batch_reads.is_doubted and entry_ids.step == 1 and len(entry_ids) > 1:
+            self._batch_reads.is_open = True
             return encode_request(
                 BatchReadRequest(
                     request_id=reads.request_id,
@@ -134,17 +160,18 @@ class DataConnection(Connection):
                     )
 
     def _take_batch(self, item: AddBatchResponse, found: Found) -> None:
-        self._batches_proven = True
-        request = self._open.pop(item.request_id, None)
+        self._batches.on_answer()
+        request = self._open.get(item.request_id)
         if request is not None:
-            _put(found, request, OUTCOME_BY_STATUS[item.status])
+            self._put(found, request, OUTCOME_BY_STATUS[item.status])
 
     def _take_batch_read(self, item: BatchReadAnswer, found: Found) -> None:
-        request = self._open.pop(item.request_id, None)
+        self._batch_reads.on_answer()
+        request = self._open.get(item.request_id)
         if request is not None:
             entries = FoundEntries(item.data, item.bounds, RECORD_HEAD_BYTES)
             outcome = OUTCOME_BY_STATUS[item.status]
-            _put(found, request, outcome, entries if entries.entries else NOTHING_FOUND)
+            self._put(found, request, outcome, entries if entries.entries else NOTHING_FOUND)
 
     def _take_adds(self, item: AddAnswers, found: Found) -> None:
         """Acknowledgements are passed on as they come, one answer per request and buffer."""
@@ -156,8 +183,7 @@ class DataConnection(Connection):
                 continue
             assert isinstance(adds, Adds)
             if outcome is not Outcome.OK:
-                self._open.pop(adds.request_id, None)
-                _put(found, adds, outcome)
+                self._put(found, adds, outcome)
                 continue
             confirmed.setdefault(adds, []).append(entry_id)
         for adds, entry_ids in confirmed.items():
@@ -166,8 +192,7 @@ class DataConnection(Connection):
                 Answer(adds.request_id, outcome, sorted(entry_ids))
             )
             if adds.left <= 0:
-                adds.is_over = True
-                self._open.pop(adds.request_id, None)
+                self._forget(adds)
 
     def _take_reads(self, item: ReadAnswers, found: Found) -> None:
         """Entries wait for the others of their request, then go on together."""
@@ -184,25 +209,25 @@ class DataConnection(Connection):
                 body = item.data[bounds[i] + READ_ANSWER_ENTRY_OFFSET : bounds[i + 1]]
             reads.found[entry_id] = (outcome, body)
             if len(reads.found) == len(reads.entry_ids):
-                self._open.pop(reads.request_id, None)
-                _put(found, reads, *_gathered(reads))
+                self._put(found, reads, *_gathered(reads))
+
+    def _put(
+        self, found: Found, request: Request, outcome: Outcome, content: object = None
+    ) -> None:
+        self._forget(request)
+        found.setdefault(request.sink, []).append(Answer(request.request_id, outcome, content))
 
     # ------------------------------------------------------------------ who asked
 
     def _on_lost(self) -> None:
         self._asked.clear()
-        if self._batches_proven or not self._takes_batches:
-            self._batches_doubted = False
-            return
-        unanswered = [request for request in self._open.values() if isinstance(request, Adds)]
-        if unanswered and not self._is_closed:
-            # Perhaps it chokes on batches: the same entries go again, one by one. If it is gone,
-            # the next connect says so.
-            self._batches_doubted = True
+        doubts = [self._batches.on_lost(), self._batch_reads.on_lost()]
+        if any(doubts) and not self._is_closed:
+            # Perhaps it choked on a batch. Adds and reads may be repeated, so all of them go
+            # again. If the bookie is gone, the next connect says so.
             self._retry_at = 0.0
-            for request in unanswered:
-                del self._open[request.request_id]
-                self._waiting.append(request)
+            self._waiting += self._open.values()
+            self._open.clear()
 
     def _expect(self, key: _Key, request: Request) -> None:
         first = self._asked.setdefault(key, request)
@@ -218,11 +243,6 @@ class DataConnection(Connection):
             self._asked[key] = rest if len(rest) > 1 else rest[0]
             return request[0]
         return request
-
-
-def _put(found: Found, request: Request, outcome: Outcome, content: object = None) -> None:
-    request.is_over = True
-    found.setdefault(request.sink, []).append(Answer(request.request_id, outcome, content))
 
 
 def _gathered(reads: Reads) -> tuple[Outcome, FoundEntries]:

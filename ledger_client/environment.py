@@ -17,6 +17,7 @@ from ledger_client.core.placement import (
     choose_replacements,
 )
 from ledger_client.errors import NotEnoughBookiesError
+from ledger_client.health import CorruptCopy
 from ledger_client.pool import Pool
 from metadata.discovery import Bookies
 from metadata.ledgers import Ledgers
@@ -64,8 +65,14 @@ class Environment:
         return Cluster(
             writable=bookies.writable,
             read_only=bookies.read_only - bookies.writable,
-            quarantined=frozenset(self.pool.health.failed_at),
+            quarantined=self._avoided,
         )
+
+    @property
+    def _avoided(self) -> frozenset[BookieId]:
+        """Bookies in quarantine, and those that failed a moment ago: the last choice of all."""
+        now, known = trio.current_time(), self.pool.known
+        return known.quarantined(now) | frozenset(known.failing(now))
 
     def new_ensemble(
         self, *, ensemble_size: int, write_quorum: int, ack_quorum: int
@@ -104,8 +111,18 @@ class Environment:
     def read_order(self, slots: Sequence[int], ensemble: Sequence[BookieId]) -> Sequence[int]:
         return self.policy.read_order(slots, ensemble, self.cluster, self.pool.health)
 
+    def on_corruption(self, copy: CorruptCopy) -> None:
+        self.pool.known.on_corruption(copy, trio.current_time())
+
+    def on_slow(self, bookie_id: BookieId) -> None:
+        self.pool.known.on_slow(bookie_id, trio.current_time())
+
 
 def check_password(ledger_id: LedgerId, stored: bytes | None, given: bytes) -> None:
     """Fail early, where the record knows better. The oldest records do not; then bookies will."""
     if stored is not None and stored != given:
-        raise UnauthorizedError(f"ledger {ledger_id} has another password than the one given")
+        error = UnauthorizedError(
+            f"ledger {ledger_id} has another password than the one given: ask its owner"
+        )
+        error.ledger_id = ledger_id
+        raise error

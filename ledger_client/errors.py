@@ -6,15 +6,17 @@ not know which layer noticed that its ledger was fenced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from ledger_client.core.commands import Failure, FailureKind
 from metadata.model import InvalidMetadataError
-from metadata.store import MetadataError
+from metadata.store import MetadataError, StoreUnavailableError
 from metadata.update import LedgerClosedError, LedgerGoneError, MetadataConflictError
 from wire.errors import (
     BadRequestError,
+    CorruptionError,
     FencedError,
     LedgerError,
     NoSuchEntryError,
@@ -43,12 +45,28 @@ class TooManyChangesError(TransientError):
     """Bookies kept failing, one after the other, and the handle gave up."""
 
 
-class MetadataUnavailableError(TransientError):
-    """The metadata store did not take a change."""
+class MetadataUnavailableError(TransientError, StoreUnavailableError):
+    """The metadata store is out of reach."""
+
+
+class InvalidLedgerIdError(LedgerError):
+    """A number that no ledger of this cluster can have."""
 
 
 class InvalidEntryIdError(LedgerError):
     """An entry id, or a range of them, that this ledger does not have."""
+
+
+class DuplicateEntryIdError(InvalidEntryIdError):
+    """A caller-chosen entry id that was used before."""
+
+
+class WrongDigestTypeError(LedgerError):
+    """The ledger protects its entries in another way than the caller says."""
+
+
+class CorruptEntryError(CorruptionError):
+    """Every copy of an entry that was found fails its digest."""
 
 
 class UnreadableEntryError(TransientError):
@@ -76,17 +94,35 @@ _ERRORS: Final[Mapping[FailureKind, type[LedgerError]]] = {
     FailureKind.TOO_MANY_CHANGES: TooManyChangesError,
     FailureKind.METADATA: MetadataUnavailableError,
     FailureKind.METADATA_CONFLICT: MetadataConflictError,
-    FailureKind.DUPLICATE_ENTRY: InvalidEntryIdError,
+    FailureKind.DUPLICATE_ENTRY: DuplicateEntryIdError,
     FailureKind.BAD_ENTRY_ID: InvalidEntryIdError,
     FailureKind.NO_SUCH_ENTRY: NoSuchEntryError,
     FailureKind.NOT_READ: UnreadableEntryError,
+    FailureKind.CORRUPT: CorruptEntryError,
     FailureKind.NOT_COVERED: RecoveryError,
 }
 
 
 def error_of(failure: Failure) -> LedgerError:
     """The exception for a failure; a new one each time, since several callers may raise it."""
-    return _ERRORS[failure.kind](failure.message)
+    error = _ERRORS[failure.kind](failure.message)
+    error.ledger_id = failure.ledger_id
+    error.entry_id = failure.entry_id
+    error.bookie_id = failure.bookie_id
+    return error
+
+
+@contextmanager
+def reaching_metadata(what: str) -> Iterator[None]:
+    """Say what could not be done where the store says only that it is away."""
+    try:
+        yield
+    except MetadataUnavailableError:
+        raise
+    except StoreUnavailableError as error:
+        raise MetadataUnavailableError(
+            f"{what}: the metadata store is out of reach ({error}); bring it back and try again"
+        ) from error
 
 
 def kind_of(error: LedgerError) -> FailureKind:

@@ -1,22 +1,24 @@
 """The connections of a client: per bookie one for data and, once it is needed, one for questions.
 
-Bookies are named by their id everywhere. Where an id leads is looked up at every connect, so one
-that comes back at another address is followed without anybody noticing.
+Bookies are named by their id everywhere. Where an id leads is looked up at every connect, and news
+of another address ends the connection to the old one, so a bookie that comes back elsewhere is
+followed without anybody noticing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
 from ledger_client.connection import Connection, Place
 from ledger_client.core.placement import Health
 from ledger_client.data_connection import DataConnection
+from ledger_client.health import BookieHealth
 from ledger_client.question_connection import QuestionConnection
-from ledger_client.requests import Question, Request
+from ledger_client.requests import Adds, Question, Request
 from metadata.discovery import Bookies
 from runtime.sockets import Network
 from wire.errors import BookieUnavailableError
@@ -24,16 +26,26 @@ from wire.types import BookieId
 
 #: How often requests are looked at that may have waited too long.
 TICK_SECONDS: Final = 0.25
-#: A failure of a bookie is held against it for so long.
-_GRUDGE_SECONDS: Final = 60.0
+
+
+class LossListener(Protocol):
+    """Somebody who must know when a connection for questions and unsynced entries ends."""
+
+    def on_connection_lost(self, bookie_id: BookieId) -> None: ...
 
 
 class Pool:
     """Start it with `nursery.start_soon(pool.run)`; it ends with `close` and a cancel."""
 
     def __init__(
-        self, bookies: Callable[[], Bookies], *, network: Network, chance: random.Random
+        self,
+        bookies: Callable[[], Bookies],
+        *,
+        network: Network,
+        chance: random.Random,
+        known: BookieHealth | None = None,
     ) -> None:
+        self.known = known or BookieHealth()
         self._bookies = bookies
         self._network = network
         self._chance = chance
@@ -41,6 +53,7 @@ class Pool:
         self._questions: dict[BookieId, QuestionConnection] = {}
         self._places: dict[BookieId, Place] = {}
         self._started: list[Connection] = []
+        self._listeners: set[LossListener] = set()
         self._nursery: trio.Nursery | None = None
         self._is_closed = False
 
@@ -63,42 +76,86 @@ class Pool:
     # ------------------------------------------------------------------ asking
 
     def ask(self, bookie_id: BookieId, request: Request) -> None:
-        if isinstance(request, Question):
-            questions = self._questions.get(bookie_id)
-            if questions is None:
-                questions = self._questions[bookie_id] = QuestionConnection(
-                    bookie_id, locate=self._locate, network=self._network, chance=self._chance
-                )
-                self._start(questions)
-            questions.ask(request)
+        if isinstance(request, Question) or (isinstance(request, Adds) and request.is_deferred):
+            self._question_connection(bookie_id).ask(request)
         else:
             self._data_connection(bookie_id).ask(request)
 
-    def has_room(self, bookies: Iterable[BookieId]) -> bool:
+    def has_room(self, bookies: Iterable[BookieId], *, deferred: bool = False) -> bool:
         """Whether the connections to all of these take more entries now."""
-        return all(self._data_connection(bookie_id).has_room for bookie_id in bookies)
+        return all(self._connection(b, deferred=deferred).has_room for b in bookies)
 
-    async def wait_room(self, bookies: Iterable[BookieId]) -> None:
+    async def wait_room(self, bookies: Iterable[BookieId], *, deferred: bool = False) -> None:
         for bookie_id in bookies:
-            await self._data_connection(bookie_id).wait_room()
+            await self._connection(bookie_id, deferred=deferred).wait_room()
+
+    # ------------------------------------------------------------------ news
+
+    def listen(self, listener: LossListener) -> None:
+        self._listeners.add(listener)
+
+    def unlisten(self, listener: LossListener) -> None:
+        self._listeners.discard(listener)
+
+    def _on_lost(self, bookie_id: BookieId) -> None:
+        for listener in list(self._listeners):
+            listener.on_connection_lost(bookie_id)
+
+    def on_bookies(self, before: Bookies, now: Bookies) -> None:
+        """The lists of bookies, or what they announce, changed."""
+        for bookie_id in now.all - before.all:
+            self.known.on_registered(bookie_id)
+        for connection in self._started:
+            info = now.info.get(connection.bookie_id)
+            if info is not None and info.rpc is not None:
+                is_new = connection.bookie_id not in before.all
+                if is_new or before.info.get(connection.bookie_id) != info:
+                    connection.follow(self._locate(connection.bookie_id))
 
     @property
     def health(self) -> Health:
-        since = trio.current_time() - _GRUDGE_SECONDS
-        failed_at = {
-            bookie_id: connection.failed_at
-            for bookie_id, connection in self._data.items()
-            if connection.failed_at is not None and connection.failed_at > since
-        }
-        return Health(failed_at=failed_at)
+        return self.known.for_reads(trio.current_time(), self.pending)
+
+    @property
+    def pending(self) -> dict[BookieId, int]:
+        """Requests without an answer, by bookie."""
+        pending: dict[BookieId, int] = {}
+        for connection in self._started:
+            if connection.pending:
+                name = connection.bookie_id
+                pending[name] = pending.get(name, 0) + connection.pending
+        return pending
 
     # ------------------------------------------------------------------ connections
+
+    def _connection(self, bookie_id: BookieId, *, deferred: bool) -> Connection:
+        if deferred:
+            return self._question_connection(bookie_id)
+        return self._data_connection(bookie_id)
 
     def _data_connection(self, bookie_id: BookieId) -> DataConnection:
         connection = self._data.get(bookie_id)
         if connection is None:
             connection = self._data[bookie_id] = DataConnection(
-                bookie_id, locate=self._locate, network=self._network, chance=self._chance
+                bookie_id,
+                locate=self._locate,
+                network=self._network,
+                chance=self._chance,
+                health=self.known,
+            )
+            self._start(connection)
+        return connection
+
+    def _question_connection(self, bookie_id: BookieId) -> QuestionConnection:
+        connection = self._questions.get(bookie_id)
+        if connection is None:
+            connection = self._questions[bookie_id] = QuestionConnection(
+                bookie_id,
+                locate=self._locate,
+                network=self._network,
+                chance=self._chance,
+                health=self.known,
+                on_lost=self._on_lost,
             )
             self._start(connection)
         return connection

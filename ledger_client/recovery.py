@@ -32,7 +32,7 @@ from ledger_client.entries import EntryReader
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError, error_of, kind_of
 from ledger_client.requests import Adds, Answer, FoundEntries, Mailbox, Reads
-from ledger_client.writer import records_of
+from ledger_client.sender import records_of
 from metadata import update
 from metadata.model import LedgerMetadata
 from metadata.update import VersionedLedger

@@ -17,7 +17,7 @@ import trio
 
 from ledger_client.core.commands import Outcome
 from wire.messages import Request as Message
-from wire.types import LedgerId
+from wire.types import Flag, LedgerId
 
 REQUEST_SECONDS: Final = 5.0
 
@@ -62,6 +62,8 @@ class Request:
     #: Counted from when its last byte left this process: a queue of our own is no bookie's fault.
     deadline: float = math.inf
     is_over: bool = False
+    #: What it holds of the connection's bound on bytes without an answer.
+    held_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -74,6 +76,11 @@ class Adds(Request):
     master_key: bytes
     flags: int = 0
     left: int = 0  # answers still to come, where each entry is answered by itself
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it must travel on the connection that a later force takes."""
+        return bool(self.flags & Flag.DEFERRED_SYNC)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

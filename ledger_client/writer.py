@@ -5,16 +5,18 @@ end; the owner takes whatever is waiting whenever it looks, so that batches grow
 nobody waits for company. Writes of the record happen in tasks of their own and come back as events.
 
 A caller that is cancelled leaves its payload behind: it may or may not be written, and nothing else
-changes for the handle.
+changes for the handle. A `close` or `force` that is cancelled goes on without its caller.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import trio
 
@@ -28,50 +30,39 @@ from ledger_client.core.commands import (
     FailAdds,
     Failure,
     FailureKind,
+    ForceEnded,
     Package,
     RefuseAdd,
     RetryLater,
     SendAdd,
+    SendForce,
     SendLac,
 )
 from ledger_client.core.options import WriterOptions
 from ledger_client.core.writer import Writer
 from ledger_client.environment import Access, Environment
-from ledger_client.errors import EntryTooLargeError, error_of, kind_of
-from ledger_client.requests import Adds, Answer, Mailbox, Question
+from ledger_client.errors import EntryTooLargeError, InvalidEntryIdError, error_of, kind_of
+from ledger_client.intake import Batch, Intake, joined
+from ledger_client.requests import Answer, Mailbox
+from ledger_client.sender import Sender
 from metadata import update
 from metadata.model import LedgerMetadata
 from metadata.update import VersionedLedger
-from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, split_records
-from wire.entry import ENTRY_HEADER_BYTES, encode_lac, encode_records
 from wire.errors import LedgerError
-from wire.messages import WriteLacRequest
-from wire.types import FRAME_BYTES_MAX, NO_ENTRY, LedgerId
-
-#: A batch takes no further payload above either.
-BATCH_BYTES: Final = 256 * 1024
-BATCH_ENTRIES: Final = 2048
-#: Payloads that no batch has taken to the bookies yet; above, callers wait.
-QUEUE_BYTES_MAX: Final = 4 * 1024 * 1024
+from wire.types import ID_MAX, BookieId, LedgerId
 
 
-class _Batch:
-    """Payloads that share their fate, and the callers that wait for it."""
+class _Force:
+    """A caller that waits for a force."""
 
-    __slots__ = ("done", "failure", "first", "last", "payloads", "records", "size")
+    __slots__ = ("done", "failure")
 
     def __init__(self) -> None:
-        self.payloads: list[bytes] = []
-        self.size = 0
         self.done = trio.Event()
         self.failure: Failure | None = None
-        self.first = self.last = NO_ENTRY
-        self.records = b""
 
-    def end(self, failure: Failure | None = None) -> None:
+    def end(self, failure: Failure | None) -> None:
         self.failure = failure
-        self.payloads = []
-        self.records = b""
         self.done.set()
 
 
@@ -84,85 +75,140 @@ class LedgerWriter:
         ledger: VersionedLedger,
         access: Access,
         options: WriterOptions | None = None,
+        *,
+        given_entry_ids: bool = False,
     ) -> None:
         self.id: LedgerId = access.ledger_id
         self._environment = environment
         self._ledger = ledger
-        self._access = access
         self._core = Writer(ledger.metadata, options, request_ids=environment.request_ids)
+        self._has_given_ids = given_entry_ids
+        self._is_deferred = self._core.options.deferred_sync
+        self._sender = Sender(
+            environment, access, self._core.distribution, deferred_sync=self._is_deferred
+        )
         self._mail = Mailbox()
         self._events: deque[Callable[[], list[Command]]] = deque()
-        self._queue: deque[_Batch] = deque()  # not handed to the core yet
-        self._queued_bytes = 0
-        self._room_made = trio.Event()
+        self._intake = Intake()  # not handed to the core yet
         self._is_waiting_for_room = False
-        self._sent: deque[_Batch] = deque()  # in entry order, until confirmed
-        self._by_first: dict[int, _Batch] = {}
+        self._taken = Batch()  # the one that is being handed over
+        self._sent: deque[Batch] = deque()  # in entry order, until confirmed
+        self._by_first: dict[int, Batch] = {}
+        self._force_ids = count(1)
+        self._forces: dict[int, _Force] = {}
         self._is_closing = False
         self._ended = trio.Event()
         self._end: CloseEnded | None = None
-        overhead = ENTRY_HEADER_BYTES + access.digest.size + RECORD_HEAD_BYTES + BATCH_HEAD_BYTES
-        self._payload_bytes_max = FRAME_BYTES_MAX - overhead
+        if self._is_deferred:
+            environment.pool.listen(self)
 
     # ------------------------------------------------------------------ for callers
 
     @property
     def last_confirmed(self) -> int:
-        """The last entry that is written for good; -1 before there is one."""
+        """The last entry that is written for good; -1 before there is one.
+
+        With deferred sync that is the last one that a force, or the close, has covered.
+        """
         return self._core.lac
+
+    @property
+    def last_appended(self) -> int:
+        """The last entry whose append has ended; above `last_confirmed` under deferred sync."""
+        return self._core.confirmed
 
     @property
     def metadata(self) -> LedgerMetadata:
         """The ledger's record as this handle knows it."""
         return self._ledger.metadata
 
-    async def append(self, payload: bytes) -> int:
-        """Write one entry; its id, once enough bookies have it on disk."""
-        self._check(payload)
-        await self._wait_room()
-        return await self.put(payload)()
+    async def append(self, payload: bytes, *, entry_id: int | None = None) -> int:
+        """Write one entry; its id, once enough bookies have it on disk.
 
-    def put(self, payload: bytes) -> Callable[[], Awaitable[int]]:
+        `entry_id` is for ledgers made with `given_entry_ids`, and wanted there: the append ends
+        when all lower ids are written, too.
+        """
+        self._check(payload, entry_id)
+        while not self._may_put(entry_id):
+            await self._intake.wait_room()
+        return await self.put(payload, entry_id=entry_id)()
+
+    def put(self, payload: bytes, *, entry_id: int | None = None) -> Callable[[], Awaitable[int]]:
         """Append without waiting, also for room: await what this returns to get the id.
 
         For callers that keep an order and a bound of their own; all others want `append`.
         """
-        self._check(payload)
-        batch, index = self._put(payload)
+        self._check(payload, entry_id)
+        batch, index = self._put(payload, entry_id)
         self._mail.wake()
 
         async def wait() -> int:
-            return (await _wait(batch, index, 1)).start
+            return (await batch.wait(index, 1)).start
 
         return wait
 
-    async def append_many(self, payloads: Iterable[bytes]) -> Sequence[int]:
+    async def append_many(
+        self, payloads: Iterable[bytes], *, entry_ids: Iterable[int] | None = None
+    ) -> Sequence[int]:
         """Write many entries in this order, as fast as bookies take them; all their ids.
 
         Ids are consecutive unless other tasks append to the same handle meanwhile. After an error
-        any number of them, from the first on, may be written.
+        any number of them, from the first on, may be written. `entry_ids`, one per payload, is for
+        ledgers made with `given_entry_ids`.
         """
-        parts: deque[tuple[_Batch, int, int]] = deque()  # batch, from its payload, count
-        entry_ids: list[range] = []
+        parts: deque[tuple[Batch, int, int]] = deque()  # batch, from its payload, count
+        found: list[range] = []
+        given = None if entry_ids is None else iter(entry_ids)
         for payload in payloads:
-            self._check(payload)
-            if self._queued_bytes >= QUEUE_BYTES_MAX:
+            entry_id = None if given is None else next(given, None)
+            self._check(payload, entry_id)
+            while not self._may_put(entry_id):
                 self._mail.wake()
-                await self._wait_room()
+                await self._intake.wait_room()
                 while parts and parts[0][0].done.is_set():
-                    entry_ids.append(await _wait(*parts.popleft()))
-            batch, index = self._put(payload)
+                    batch, index, length = parts.popleft()
+                    found.append(await batch.wait(index, length))
+            batch, index = self._put(payload, entry_id)
             if parts and parts[-1][0] is batch and sum(parts[-1][1:]) == index:
                 parts[-1] = (batch, parts[-1][1], parts[-1][2] + 1)
             else:
                 parts.append((batch, index, 1))
         self._mail.wake()
         while parts:
-            entry_ids.append(await _wait(*parts.popleft()))
-        return _joined(entry_ids)
+            batch, index, length = parts.popleft()
+            found.append(await batch.wait(index, length))
+        return joined(found)
+
+    async def force(self) -> int:
+        """Have every append that has ended so far synced by every bookie; the last such entry.
+
+        For ledgers made with `deferred_sync`; anywhere else nothing is left to be done. After an
+        error the entries above `last_confirmed` may be lost by a power cut, or are lost already.
+        """
+        if not self._is_deferred:
+            await trio.lowlevel.checkpoint()
+            return self.last_confirmed
+        if self._end is not None:
+            if self._end.failure is not None:
+                raise error_of(self._end.failure)
+            return self.last_confirmed
+        force_id, force = next(self._force_ids), _Force()
+        self._forces[force_id] = force
+        self._post(partial(self._core.force, force_id))
+        try:
+            await force.done.wait()
+        finally:
+            self._forces.pop(force_id, None)
+        if force.failure is not None:
+            raise error_of(force.failure)
+        return self.last_confirmed
 
     async def close(self) -> None:
-        """Wait for everything appended so far, then record the end of the ledger. Idempotent."""
+        """Wait for everything appended so far, then record the end of the ledger. Idempotent.
+
+        Entries behind a gap in caller-chosen ids fail. Unsynced ones are forced first, and if that
+        fails the ledger stays open, for a recovery to find what survived.
+        """
         self._is_closing = True
         self._mail.wake()
         await self._ended.wait()
@@ -190,37 +236,52 @@ class LedgerWriter:
 
     # ------------------------------------------------------------------ payloads
 
-    def _check(self, payload: bytes) -> None:
-        if len(payload) > self._payload_bytes_max:
-            raise EntryTooLargeError(
-                f"ledger {self.id}: a payload of {len(payload)} bytes, at most "
-                f"{self._payload_bytes_max} fit into a frame: cut it"
+    def _check(self, payload: bytes, entry_id: int | None) -> None:
+        if len(payload) > self._sender.payload_bytes_max:
+            raise self._about(
+                EntryTooLargeError(
+                    f"ledger {self.id}: a payload of {len(payload)} bytes, at most "
+                    f"{self._sender.payload_bytes_max} fit into a frame: cut it"
+                ),
+                entry_id,
             )
+        if (entry_id is None) == self._has_given_ids:
+            what = "every append must name its entry id" if self._has_given_ids else (
+                "its entries are numbered in order; make it with given_entry_ids to choose ids"
+            )  # fmt: skip
+            raise self._about(InvalidEntryIdError(f"ledger {self.id}: {what}"), entry_id)
+        if entry_id is not None and not 0 <= entry_id <= ID_MAX:
+            what = f"ledger {self.id}: entry id {entry_id} is outside 0..2^63-1"
+            raise self._about(InvalidEntryIdError(what), entry_id)
 
-    async def _wait_room(self) -> None:
-        while self._queued_bytes >= QUEUE_BYTES_MAX and self._core.failure is None:
-            await self._room_made.wait()
+    def _about(self, error: LedgerError, entry_id: int | None) -> LedgerError:
+        error.ledger_id, error.entry_id = self.id, entry_id
+        return error
 
-    def _put(self, payload: bytes) -> tuple[_Batch, int]:
+    def _may_put(self, entry_id: int | None) -> bool:
+        """Whether a payload is taken, or refused, at once."""
+        if self._intake.has_room or self._core.failure is not None:
+            return True
+        # What fills a gap may not wait for room, which those behind the gap will not make.
+        held_from = self._core.held_from
+        return entry_id is not None and held_from is not None and entry_id < held_from
+
+    def _put(self, payload: bytes, entry_id: int | None) -> tuple[Batch, int]:
         failure = self._core.failure
         if failure is None and self._is_closing:
             what = f"ledger {self.id}: this handle is being closed"
-            failure = Failure(FailureKind.LEDGER_CLOSED, what)
+            failure = Failure(FailureKind.LEDGER_CLOSED, what, ledger_id=self.id)
+        if (
+            failure is None
+            and entry_id is not None
+            and (self._core.is_taken(entry_id) or self._intake.holds(entry_id))
+        ):
+            what = f"ledger {self.id}: entry {entry_id} was added before: choose another id"
+            kind = FailureKind.DUPLICATE_ENTRY
+            failure = Failure(kind, what, ledger_id=self.id, entry_id=entry_id)
         if failure is not None:
             raise error_of(failure)
-        payload = bytes(payload)
-        batch = self._queue[-1] if self._queue else None
-        if (
-            batch is None
-            or batch.size + len(payload) > BATCH_BYTES
-            or len(batch.payloads) >= BATCH_ENTRIES
-        ):
-            batch = _Batch()
-            self._queue.append(batch)
-        batch.payloads.append(payload)
-        batch.size += len(payload)
-        self._queued_bytes += len(payload)
-        return batch, len(batch.payloads) - 1
+        return self._intake.put(bytes(payload), entry_id)
 
     # ------------------------------------------------------------------ the owner
 
@@ -235,31 +296,49 @@ class LedgerWriter:
                 self._obey(self._events.popleft()())
             self._obey(self._core.tick(now))
             self._take_payloads(now)
-            if self._is_closing and not self._queue and self._core.is_idle:
+            is_done = self._is_closing and not self._intake and self._core.is_idle
+            if is_done or self._core.failure is not None:
                 self._obey(self._core.close())
 
     def on_client_closed(self) -> None:
-        failure = Failure(FailureKind.CLIENT_CLOSED, f"ledger {self.id}: the client was closed")
+        what = f"ledger {self.id}: the client was closed"
+        failure = Failure(FailureKind.CLIENT_CLOSED, what, ledger_id=self.id)
         self._fail_all(failure)
         if self._end is None:
             self._finish(CloseEnded(self._core.lac, 0, failure))
+
+    def on_connection_lost(self, bookie_id: BookieId) -> None:
+        """Told by the pool while the connection ends, before anything is sent on the next one."""
+        self._post(partial(self._core.on_connection_lost, bookie_id))
 
     def _take_payloads(self, now: float) -> None:
         """Hand over what is waiting, as far as ledger and connections have room for it."""
         if self._core.failure is not None:
             self._fail_all(self._core.failure)
             return
-        while self._queue and not self._core.is_full:
-            if not self._environment.pool.has_room(self._core.ensemble):
+        while self._intake:
+            if not self._sender.has_room(self._core.ensemble):
                 self._wait_for_connections()
                 return
-            batch = self._queue.popleft()
-            self._queued_bytes -= batch.size
-            self._sent.append(batch)
-            self._obey(self._core.add(count=len(batch.payloads), size=batch.size, now=now))
-        if self._queued_bytes < QUEUE_BYTES_MAX:
-            self._room_made.set()
-            self._room_made = trio.Event()
+            batch = self._next_batch()
+            if batch is None:
+                break
+            self._taken = batch
+            if self._has_given_ids:
+                entry_ids = range(batch.first, batch.next_id)
+                sizes = list(map(len, batch.payloads))
+                self._obey(self._core.add_given(entry_ids, sizes, now=now))
+            else:
+                self._obey(self._core.add(count=len(batch.payloads), size=batch.size, now=now))
+        self._intake.tell_room()
+
+    def _next_batch(self) -> Batch | None:
+        if not self._core.is_full:
+            return self._intake.take()
+        held_from = self._core.held_from
+        if not self._has_given_ids or held_from is None:
+            return None
+        return self._intake.take_below(held_from)
 
     def _wait_for_connections(self) -> None:
         if self._is_waiting_for_room:
@@ -267,7 +346,7 @@ class LedgerWriter:
         self._is_waiting_for_room = True
 
         async def wait() -> None:
-            await self._environment.pool.wait_room(self._core.ensemble)
+            await self._sender.wait_room(self._core.ensemble)
             self._is_waiting_for_room = False
             self._mail.wake()
 
@@ -279,19 +358,24 @@ class LedgerWriter:
                 case Package():
                     self._package(command)
                 case SendAdd():
-                    self._send(command)
+                    records = self._by_first[command.first].records
+                    self._sender.send_adds(command, records, self._mail.take)
                 case Confirm(through):
-                    while self._sent and NO_ENTRY < self._sent[0].last <= through:
+                    while self._sent and self._sent[0].last <= through:
                         batch = self._sent.popleft()
                         del self._by_first[batch.first]
                         batch.end()
                 case FailAdds(failure):
                     self._fail_all(failure)
                 case RefuseAdd(failure):
-                    if self._sent and self._sent[-1].last == NO_ENTRY:
-                        self._sent.pop().end(failure)
+                    self._taken.end(failure)
                 case SendLac():
-                    self._send_lac(command)
+                    self._sender.send_lac(command)
+                case SendForce():
+                    self._sender.send_force(command, self._take_force_answers)
+                case ForceEnded(force_id, failure):
+                    if force_id in self._forces:
+                        self._forces[force_id].end(failure)
                 case ChangeEnsemble():
                     self._environment.nursery.start_soon(self._change, command)
                 case CloseLedger():
@@ -304,58 +388,33 @@ class LedgerWriter:
                     raise AssertionError(command)
 
     def _package(self, package: Package) -> None:
-        batch = self._sent[-1]
-        batch.first, batch.last = package.first, package.last
-        batch.records = encode_records(
-            batch.payloads,
-            ledger_id=self.id,
-            first_entry_id=package.first,
-            lac=package.lac,
-            length=package.length,
-            digest=self._access.digest,
-        )
-        batch.payloads = []
+        batch = self._taken
+        self._sender.package(batch, package)
         self._by_first[batch.first] = batch
+        if not self._sent or self._sent[-1].last < batch.first:
+            self._sent.append(batch)
+        else:
+            at = bisect_left(self._sent, batch.first, key=lambda sent: sent.first)
+            self._sent.insert(at, batch)
 
-    def _send(self, send: SendAdd) -> None:
-        records = self._by_first[send.first].records
-        distribution = self._core.distribution
-        entry_ids = distribution.entries_of(slot=send.slot, first=send.first, last=send.last)
-        if distribution.is_striped:
-            records = records_of(records, send.first, entry_ids)
-        request = Adds(
-            request_id=send.request_id,
-            sink=self._mail.take,
-            ledger_id=self.id,
-            entry_ids=entry_ids,
-            records=records,
-            master_key=self._access.master_key,
-        )
-        self._environment.pool.ask(send.bookie_id, request)
-
-    def _send_lac(self, send: SendLac) -> None:
-        body = encode_lac(ledger_id=self.id, lac=send.lac, digest=self._access.digest)
-        message = WriteLacRequest(
-            ledger_id=self.id, lac=send.lac, master_key=self._access.master_key, body=body
-        )
-        question = Question(
-            request_id=next(self._environment.request_ids), sink=_ignore, message=message
-        )
-        self._environment.pool.ask(send.bookie_id, question)
+    def _take_force_answers(self, answers: list[Answer]) -> None:
+        for request_id, outcome, _ in answers:
+            self._post(partial(self._core.on_force_answer, request_id, outcome))
 
     def _fail_all(self, failure: Failure) -> None:
-        for batch in (*self._sent, *self._queue):
+        for batch in self._sent:
             batch.end(failure)
         self._sent.clear()
         self._by_first.clear()
-        self._queue.clear()
-        self._queued_bytes = 0
-        self._room_made.set()
+        self._intake.fail(failure)
 
     def _finish(self, end: CloseEnded) -> None:
         self._end = end
         self._ended.set()
+        for force in self._forces.values():
+            force.end(end.failure)
         self._environment.handles.discard(self)
+        self._environment.pool.unlisten(self)
 
     # ------------------------------------------------------------------ the record
 
@@ -399,32 +458,6 @@ class LedgerWriter:
         self._post(self._core.on_retry)
 
 
-def records_of(records: bytes, first: int, entry_ids: Sequence[int]) -> bytes:
-    """Those records of a run of consecutive entries from `first` on that hold `entry_ids`."""
-    bounds = split_records(records, 0, len(records))
-    return b"".join([records[bounds[e - first] : bounds[e - first + 1]] for e in entry_ids])
-
-
 def _add_answer(answer: Answer) -> AddAnswer:
     request_id, outcome, entry_ids = answer
     return AddAnswer(request_id, outcome, entry_ids)  # type: ignore[arg-type]
-
-
-def _ignore(answers: list[Answer]) -> None:
-    """An explicit LAC that was lost costs a reader time and nothing else."""
-
-
-async def _wait(batch: _Batch, index: int, count: int) -> range:
-    await batch.done.wait()
-    if batch.failure is not None:
-        raise error_of(batch.failure)
-    return range(batch.first + index, batch.first + index + count)
-
-
-def _joined(ranges: list[range]) -> Sequence[int]:
-    if not ranges:
-        return range(0)
-    whole = range(ranges[0].start, ranges[-1].stop)
-    if len(whole) == sum(map(len, ranges)):
-        return whole
-    return [entry_id for part in ranges for entry_id in part]

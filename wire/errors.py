@@ -14,6 +14,11 @@ from typing import Final
 class LedgerError(Exception):
     """Root of everything this project raises on purpose."""
 
+    #: What it is about, for programs; the message says it to people. None where it does not apply.
+    ledger_id: int | None = None
+    entry_id: int | None = None
+    bookie_id: str | None = None
+
 
 class ProtocolError(LedgerError):
     """A peer sent bytes that are no message. The connection cannot be used any further."""

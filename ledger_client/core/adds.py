@@ -83,6 +83,11 @@ class AddQueue:
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._batches)
 
+    @property
+    def first(self) -> int | None:
+        """The lowest entry that is queued."""
+        return self._batches[0].first if self._batches else None
+
     # ------------------------------------------------------------------ in
 
     def push(self, batch: Batch, *, avoid: Collection[int] = ()) -> list[SendAdd]:

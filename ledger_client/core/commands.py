@@ -89,6 +89,7 @@ class FailureKind(Enum):
     BAD_ENTRY_ID = auto()
     NO_SUCH_ENTRY = auto()
     NOT_READ = auto()  # no replica could be read, at least one of them may hold the entry
+    CORRUPT = auto()  # every replica that has the entry fails its digest
     NOT_COVERED = auto()  # too few bookies answered to know anything for sure
 
 
@@ -97,6 +98,9 @@ class Failure:
     kind: FailureKind
     message: str  # one line: what happened, to which ledger and entry, what to do
     outcome: Outcome | None = None  # of the bookie's answer that led here
+    ledger_id: int | None = None
+    entry_id: int | None = None
+    bookie_id: BookieId | None = None
 
 
 # ---------------------------------------------------------------------- events

@@ -131,7 +131,9 @@ class LacRead:
         self, kind: FailureKind | None = None, message: str = "", outcome: Outcome | None = None
     ) -> list[Command]:
         self.is_over = True
-        failure = None if kind is None else Failure(kind, message, outcome)
+        failure = None
+        if kind is not None:
+            failure = Failure(kind, message, outcome, ledger_id=self._ledger_id)
         return [LacReadEnded(self.lac, failure)]
 
 

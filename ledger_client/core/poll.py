@@ -115,5 +115,6 @@ class LongPoll:
                 f"ledger {self._ledger_id}: no bookie of {', '.join(self._ensemble)} could be asked"
                 " for its LAC",
                 self._error,
+                ledger_id=self._ledger_id,
             )
         return [PollEnded(self._previous_lac, None, failure)]

@@ -68,7 +68,9 @@ def range_failure(
         what = f"entries {first}..{last} asked, the ledger {known} entry {end}"
     if what is None:
         return None
-    return Failure(FailureKind.BAD_ENTRY_ID, f"ledger {metadata.ledger_id}: {what}")
+    ledger_id = metadata.ledger_id
+    message = f"ledger {ledger_id}: {what}"
+    return Failure(FailureKind.BAD_ENTRY_ID, message, ledger_id=ledger_id, entry_id=last)
 
 
 class _Group:
@@ -141,10 +143,10 @@ class RangeRead:
                 commands += self._retry(piece, now)
         return commands + self._go_on(now)
 
-    def on_metadata_failed(self) -> list[Command]:
-        """The record could not be read again; what is known must do."""
+    def on_metadata_failed(self, *, is_gone: bool = False) -> list[Command]:
+        """The record could not be read again, or is gone for good; what is known must do."""
         stuck = [p for group in self._groups for p in group.pieces if p.is_stuck]
-        return self._fail(stuck[0]) if stuck and not self.is_over else []
+        return self._fail(stuck[0], is_gone=is_gone) if stuck and not self.is_over else []
 
     def tick(self, now: float) -> list[Command]:
         """Ask one more replica for pieces that have waited too long.
@@ -233,21 +235,28 @@ class RangeRead:
             commands += self._ask(rest, now)
         return commands
 
-    def _fail(self, piece: Piece) -> list[Command]:
+    def _fail(self, piece: Piece, *, is_gone: bool = False) -> list[Command]:
         self.is_over = True
         self._requests.clear()
         error, end = piece.error or Outcome.NO_SUCH_ENTRY, self._metadata.last_entry_id
         names = ", ".join(piece.ensemble[s] for s in self._distribution.write_set(piece.first))
         kind = FailureKind.NO_SUCH_ENTRY
-        if end is not None and piece.first > end:
+        if is_gone:
+            kind, what = FailureKind.LEDGER_GONE, "the ledger was deleted meanwhile"
+        elif end is not None and piece.first > end:
             what = f"the ledger was closed at entry {end} meanwhile"
         elif error.is_missing:
             what = f"{names} say that they never had it"
+        elif piece.is_rotten:
+            kind = FailureKind.CORRUPT
+            what = f"no copy on {names} matches its digest: have the ledger checked"
         else:
             kind = FailureKind.NOT_READ
             what = f"{names} could not be read, the most telling answer was {error.name}"
-        message = f"entry {piece.first} of ledger {self._metadata.ledger_id}: {what}"
-        return [ReadEnded(Failure(kind, message, error))]
+        ledger_id = self._metadata.ledger_id
+        message = f"entry {piece.first} of ledger {ledger_id}: {what}"
+        failure = Failure(kind, message, error, ledger_id=ledger_id, entry_id=piece.first)
+        return [ReadEnded(failure)]
 
     # ------------------------------------------------------------------ asking
 

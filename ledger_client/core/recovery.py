@@ -329,4 +329,5 @@ class Recovery:
 
     def _failure(self, kind: FailureKind, what: str, outcome: Outcome | None = None) -> Failure:
         ledger_id = self._metadata.ledger_id
-        return Failure(kind, f"recovery of ledger {ledger_id}: {what}", outcome)
+        message = f"recovery of ledger {ledger_id}: {what}"
+        return Failure(kind, message, outcome, ledger_id=ledger_id)

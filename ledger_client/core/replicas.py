@@ -62,6 +62,7 @@ class Piece:
         self.ensemble: tuple[BookieId, ...] = ()
         self.open: dict[int, int] = {}  # request to slot, in the order of asking
         self.error: Outcome | None = None
+        self._may_pass = False  # some error was neither rot nor absence: later may be better
         self.speculate_at: float | None = None
         self.speculation_seconds = 0.0
         self.is_stuck = False  # every replica failed; the record is being read again
@@ -81,6 +82,7 @@ class Piece:
         """Ask these bookies, in this order, from the beginning."""
         self.ensemble = ensemble
         self.error = None
+        self._may_pass = False
         self.is_stuck = False
         self._order = list(order)
         self._tried.clear()
@@ -102,6 +104,12 @@ class Piece:
 
     def on_error(self, outcome: Outcome) -> None:
         self.error = more_informative(self.error, outcome)
+        self._may_pass |= outcome is not Outcome.CORRUPT and not outcome.is_missing
+
+    @property
+    def is_rotten(self) -> bool:
+        """Whether every copy of the entry in front that was found fails its digest."""
+        return self.error is Outcome.CORRUPT and not self._may_pass
 
     def on_good(self, slot: int, good: int, *, size: int, data: object) -> None:
         """Take the first `good` entries. The slot that brought them stays first in line."""
@@ -110,6 +118,7 @@ class Piece:
         self.count -= good
         self.open.clear()
         self.error = None
+        self._may_pass = False
         self._tried.clear()
         self._order.remove(slot)
         self._order.insert(0, slot)

@@ -13,6 +13,7 @@ Before the next add the shell waits while `is_full`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count as counter
 
 from ledger_client.core.adds import AddQueue, Batch, FailedSending, Spread
@@ -105,8 +106,18 @@ class Writer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every add is confirmed or failed."""
-        return not self._adds
+        """Whether every add is confirmed or failed, or waits for an id that nobody has given."""
+        held_from = self.held_from
+        return held_from is None or held_from > self.confirmed + 1
+
+    @property
+    def held_from(self) -> int | None:
+        """The lowest entry that is not confirmed; None if all are."""
+        return self._adds.first
+
+    def is_taken(self, entry_id: int) -> bool:
+        """Whether an entry of this id was added. Not by the LAC: deferred sync makes it lag."""
+        return entry_id <= self.confirmed or self._adds.holds(entry_id)
 
     def deadline(self) -> float | None:
         """When `tick` is wanted next."""
@@ -141,22 +152,18 @@ class Writer:
         commands = self._begin_add(now)
         if self.failure is not None:
             return [*commands, RefuseAdd(self.failure, tuple(entry_ids))]
-        for piece in cut(entry_ids, sizes, self._is_taken):
+        for piece in cut(entry_ids, sizes, self.is_taken):
             if isinstance(piece, Run):
                 commands += self._push(first=piece.first, last=piece.last, size=piece.size, now=now)
             elif piece.is_duplicate:
                 what = f"entry {piece.entry_id} was added before: choose another id"
-                failure = self._failure(FailureKind.DUPLICATE_ENTRY, what)
+                failure = self._failure(FailureKind.DUPLICATE_ENTRY, what, entry_id=piece.entry_id)
                 commands.append(RefuseAdd(failure, (piece.entry_id,)))
             else:
                 what = f"entry id {piece.entry_id} is outside 0..2^63-1"
-                failure = self._failure(FailureKind.BAD_ENTRY_ID, what)
+                failure = self._failure(FailureKind.BAD_ENTRY_ID, what, entry_id=piece.entry_id)
                 commands.append(RefuseAdd(failure, (piece.entry_id,)))
         return commands
-
-    def _is_taken(self, entry_id: int) -> bool:
-        # Not by the LAC: under deferred sync it lags behind what is confirmed.
-        return entry_id <= self.confirmed or self._adds.holds(entry_id)
 
     def _begin_add(self, now: float) -> list[Command]:
         if self.failure is not None or not self._late or self._change is not None:
@@ -205,13 +212,13 @@ class Writer:
         batch, outcome = failed.batch, failed.outcome
         what = f"{failed.bookie_id} answered {outcome.name} to entries {batch.first}..{batch.last}"
         if outcome in _FATAL:
-            return self._fail(_FATAL[outcome], what, outcome=outcome)
+            return self._fail(_FATAL[outcome], what, failed=failed)
         if outcome is Outcome.CLIENT_CLOSED:
             return self._fail(FailureKind.CLIENT_CLOSED, "the client was closed", close=False)
         if self.options.deferred_sync:
             # Confirmed entries have left the queue and may exist on their old bookies only, not
             # even synced there: no other bookie can take over.
-            return self._fail(FailureKind.BOOKIE_FAILED, what, outcome=outcome)
+            return self._fail(FailureKind.BOOKIE_FAILED, what, failed=failed)
         if self.options.change_mode is ChangeMode.DISABLED:
             is_needed = not batch.is_confirmed and not self._adds.is_achieved(batch)
             return self._retry_later(now) if is_needed else []
@@ -382,7 +389,10 @@ class Writer:
         """
         if self.failure is not None:
             return self._closing.again()
-        commands = self._stop(self._failure(FailureKind.LEDGER_CLOSED, "this handle was closed"))
+        what = "this handle was closed"
+        if self.held_from is not None:
+            what += f" while entry {self.confirmed + 1} was still missing"
+        commands = self._stop(self._failure(FailureKind.LEDGER_CLOSED, what))
         if self.confirmed > self.lac:
             self._closing.force_first()
             return commands + self._start_force(_CLOSING)
@@ -396,14 +406,26 @@ class Writer:
         return self._closing.end(self._failure(kind, CLOSE_FAILED[kind]))
 
     def _fail(
-        self, kind: FailureKind, what: str, *, outcome: Outcome | None = None, close: bool = True
+        self,
+        kind: FailureKind,
+        what: str,
+        *,
+        failed: FailedSending | None = None,
+        close: bool = True,
     ) -> list[Command]:
         """End the handle: every add that is not confirmed, and every later one, fails.
 
         Then the ledger is closed, which the store refuses unless it still says OPEN. Not so when
         confirmed entries wait for a force: closing at the LAC would cut them off for good.
         """
-        failure = self._failure(kind, f"{what}; {_MAYBE}", outcome)
+        failure = self._failure(kind, f"{what}; {_MAYBE}")
+        if failed is not None:
+            failure = replace(
+                failure,
+                outcome=failed.outcome,
+                entry_id=failed.batch.first,
+                bookie_id=failed.bookie_id,
+            )
         commands = self._stop(failure)
         commands += (ForceEnded(force.force_id, failure) for force in self._forces.clear())
         if close and self.confirmed == self.lac:
@@ -423,5 +445,6 @@ class Writer:
             last=self.lac, length=self._lac_length, is_change_out=self._is_change_out
         )
 
-    def _failure(self, kind: FailureKind, what: str, outcome: Outcome | None = None) -> Failure:
-        return Failure(kind, f"ledger {self._ledger_id}: {what}", outcome)
+    def _failure(self, kind: FailureKind, what: str, *, entry_id: int | None = None) -> Failure:
+        message = f"ledger {self._ledger_id}: {what}"
+        return Failure(kind, message, ledger_id=self._ledger_id, entry_id=entry_id)

@@ -1,0 +1,151 @@
+"""Callers' payloads on their way into batches, and the callers that wait for the outcome.
+
+A payload joins the batch that is being filled; the writer's task takes whatever is waiting when it
+looks. What waits is bounded in bytes: above the bound a caller waits for room before its payload is
+taken. An id that the caller chose joins only behind its predecessor, so that every batch is a run
+of consecutive entries; and one that fills a gap never waits for room, since those behind the gap
+hold theirs until it is filled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import trio
+
+from ledger_client.core.commands import Failure
+from ledger_client.errors import error_of
+from wire.types import NO_ENTRY
+
+#: A batch takes no further payload above either.
+BATCH_BYTES: Final = 256 * 1024
+BATCH_ENTRIES: Final = 2048
+#: Bytes that no batch has taken to the bookies yet; above, callers wait.
+QUEUE_BYTES_MAX: Final = 4 * 1024 * 1024
+#: What an entry counts for beside its payload, or a million empty ones would weigh nothing.
+_ENTRY_BYTES: Final = 64
+
+
+class Batch:
+    """Payloads that share their fate, and the callers that wait for it."""
+
+    __slots__ = ("done", "failure", "first", "last", "payloads", "records", "size")
+
+    def __init__(self, first: int = NO_ENTRY) -> None:
+        self.payloads: list[bytes] = []
+        self.size = 0  # of the payloads
+        self.done = trio.Event()
+        self.failure: Failure | None = None
+        self.first = first  # known beforehand if the caller chose it
+        self.last = NO_ENTRY
+        self.records = b""
+
+    @property
+    def weight(self) -> int:
+        return self.size + len(self.payloads) * _ENTRY_BYTES
+
+    @property
+    def next_id(self) -> int:
+        """Of caller-chosen ids, the one that would follow."""
+        return self.first + len(self.payloads)
+
+    def end(self, failure: Failure | None = None) -> None:
+        self.failure = failure
+        self.payloads = []
+        self.records = b""
+        self.done.set()
+
+    async def wait(self, index: int, count: int) -> range:
+        """The ids of `count` payloads from `index` on, once the batch is confirmed."""
+        await self.done.wait()
+        if self.failure is not None:
+            raise error_of(self.failure)
+        return range(self.first + index, self.first + index + count)
+
+
+class Intake:
+    """Batches that the writer's task has not taken yet."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Batch] = deque()
+        self._bytes = 0
+        self._given: set[int] = set()  # caller-chosen ids that wait here
+        self._room_made = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def has_room(self) -> bool:
+        return self._bytes < QUEUE_BYTES_MAX
+
+    async def wait_room(self) -> None:
+        """Once; whoever is woken looks again, since others may be faster or the handle over."""
+        await self._room_made.wait()
+
+    def put(self, payload: bytes, entry_id: int | None = None) -> tuple[Batch, int]:
+        """The batch that takes the payload, and its place there."""
+        batch = self._queue[-1] if self._queue else None
+        if (
+            batch is None
+            or batch.size + len(payload) > BATCH_BYTES
+            or len(batch.payloads) >= BATCH_ENTRIES
+            or (entry_id is not None and batch.next_id != entry_id)
+        ):
+            batch = Batch() if entry_id is None else Batch(entry_id)
+            self._queue.append(batch)
+        if entry_id is not None:
+            self._given.add(entry_id)
+        batch.payloads.append(payload)
+        batch.size += len(payload)
+        self._bytes += len(payload) + _ENTRY_BYTES
+        return batch, len(batch.payloads) - 1
+
+    def holds(self, entry_id: int) -> bool:
+        """Whether a caller-chosen id is waiting here."""
+        return entry_id in self._given
+
+    def take(self) -> Batch:
+        return self._taken(self._queue.popleft())
+
+    def take_below(self, entry_id: int) -> Batch | None:
+        """The batch with the lowest ids, if they are below this one."""
+        lowest = min(self._queue, key=lambda batch: batch.first)
+        if lowest.first >= entry_id:
+            return None
+        self._queue.remove(lowest)
+        return self._taken(lowest)
+
+    def _taken(self, batch: Batch) -> Batch:
+        self._bytes -= batch.weight
+        if self._given:
+            self._given.difference_update(range(batch.first, batch.next_id))
+        return batch
+
+    def tell_room(self) -> None:
+        if self.has_room:
+            self._room_made.set()
+            self._room_made = trio.Event()
+
+    def fail(self, failure: Failure) -> None:
+        """End everything that waits, and let nobody wait for room any longer."""
+        queue, self._queue, self._bytes = self._queue, deque(), 0
+        self._given.clear()
+        for batch in queue:
+            batch.end(failure)
+        self.tell_room()
+
+
+def joined(ranges: list[range]) -> Sequence[int]:
+    """The ids of many appends, as a range if they are one."""
+    if not ranges:
+        return range(0)
+    whole = range(ranges[0].start, ranges[-1].stop)
+    if len(whole) == sum(map(len, ranges)) and all(
+        left.stop == right.start for left, right in pairwise(ranges)
+    ):
+        return whole
+    return [entry_id for part in ranges for entry_id in part]

@@ -1,0 +1,93 @@
+"""What a writer sends to bookies: entries, its LAC, forces. Connections frame it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger_client.core.commands import Package, SendAdd, SendForce, SendLac
+from ledger_client.core.distribution import Distribution
+from ledger_client.environment import Access, Environment
+from ledger_client.intake import Batch
+from ledger_client.requests import Adds, Answer, Question, Sink
+from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, split_records
+from wire.entry import ENTRY_HEADER_BYTES, encode_lac, encode_records
+from wire.messages import ForceRequest, WriteLacRequest
+from wire.types import FRAME_BYTES_MAX, BookieId, Flag
+
+
+class Sender:
+    def __init__(
+        self,
+        environment: Environment,
+        access: Access,
+        distribution: Distribution,
+        *,
+        deferred_sync: bool,
+    ) -> None:
+        self._environment = environment
+        self._access = access
+        self._distribution = distribution
+        self._is_deferred = deferred_sync
+        overhead = ENTRY_HEADER_BYTES + access.digest.size + RECORD_HEAD_BYTES + BATCH_HEAD_BYTES
+        self.payload_bytes_max = FRAME_BYTES_MAX - overhead
+
+    def has_room(self, ensemble: Sequence[BookieId]) -> bool:
+        return self._environment.pool.has_room(ensemble, deferred=self._is_deferred)
+
+    async def wait_room(self, ensemble: Sequence[BookieId]) -> None:
+        await self._environment.pool.wait_room(ensemble, deferred=self._is_deferred)
+
+    def package(self, batch: Batch, package: Package) -> None:
+        """Turn payloads into entries. Every bookie and every later attempt gets these bytes."""
+        batch.first, batch.last = package.first, package.last
+        batch.records = encode_records(
+            batch.payloads,
+            ledger_id=self._access.ledger_id,
+            first_entry_id=package.first,
+            lac=package.lac,
+            length=package.length,
+            digest=self._access.digest,
+        )
+        batch.payloads = []
+
+    def send_adds(self, send: SendAdd, records: bytes, sink: Sink) -> None:
+        distribution = self._distribution
+        entry_ids = distribution.entries_of(slot=send.slot, first=send.first, last=send.last)
+        if distribution.is_striped:
+            records = records_of(records, send.first, entry_ids)
+        request = Adds(
+            request_id=send.request_id,
+            sink=sink,
+            ledger_id=self._access.ledger_id,
+            entry_ids=entry_ids,
+            records=records,
+            master_key=self._access.master_key,
+            flags=Flag.DEFERRED_SYNC if self._is_deferred else Flag.NONE,
+        )
+        self._environment.pool.ask(send.bookie_id, request)
+
+    def send_lac(self, send: SendLac) -> None:
+        access = self._access
+        body = encode_lac(ledger_id=access.ledger_id, lac=send.lac, digest=access.digest)
+        message = WriteLacRequest(
+            ledger_id=access.ledger_id, lac=send.lac, master_key=access.master_key, body=body
+        )
+        question = Question(
+            request_id=next(self._environment.request_ids), sink=_ignore, message=message
+        )
+        self._environment.pool.ask(send.bookie_id, question)
+
+    def send_force(self, send: SendForce, sink: Sink) -> None:
+        message = ForceRequest(ledger_id=self._access.ledger_id)
+        question = Question(request_id=send.request_id, sink=sink, message=message)
+        self._environment.pool.ask(send.bookie_id, question)
+
+
+def records_of(records: bytes, first: int, entry_ids: Sequence[int]) -> bytes:
+    """Those records of a run of consecutive entries from `first` on that hold `entry_ids`."""
+    bounds = split_records(records, 0, len(records))
+    return b"".join([records[bounds[e - first] : bounds[e - first + 1]] for e in entry_ids])
+
+
+def _ignore(answers: list[Answer]) -> None:
+    """An explicit LAC that was lost costs a reader time and nothing else."""
