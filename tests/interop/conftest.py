@@ -1,8 +1,9 @@
-"""One cluster and one JVM per version for the whole run; every test also minds the bookies' logs.
+"""One cluster of each kind and one JVM per version for the whole run, started when first needed.
 
 A test is a row of the matrix: `@row("what happens", v2="why not over v2")`. It runs once per
-column, that is per version of the client and wire protocol. With QUIRE_INTEROP_TABLE=FILE the
-run's results are written there as a table.
+column, that is per client, protocol and kind of bookies; its first fixture says whose client it
+tries. Every test also minds the bookies' logs. With QUIRE_INTEROP_TABLE=FILE the run's results are
+written there as tables. QUIRE_INTEROP_SET=core runs a selection.
 """
 
 from __future__ import annotations
@@ -11,47 +12,73 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import LocalCluster, local_cluster
+from bench.peers.cluster import MakeBookie, PeerCluster, bookies_on
+from bench.peers.jars import NEWEST, JavaPeerError, resolve_jars
+from bench.peers.java_bookie import JavaBookie
+from bench.peers.process import OurBookie
+from ledger_client.sync import LedgerClient
+from runtime.local_zookeeper import LocalZookeeper
 from tests.interop.java_client import JavaClient
-from tests.interop.java_peer import JavaPeer, JavaPeerError, java_peer, resolve_jars
-from tests.interop.table import Column, Results
+from tests.interop.java_peer import JavaPeer, java_peer
+from tests.interop.table import APACHE, JAVA_COLUMNS, MIXED, OUR_COLUMNS, OURS, Column, Results
 
-NEWEST = "4.18.0"
-COLUMNS = [Column(version, wire) for version in (NEWEST, "4.17.3") for wire in ("v2", "v3")]
-_BOOKIES = 5
-_results = Results(COLUMNS)
+IS_CORE = os.environ.get("QUIRE_INTEROP_SET") == "core"
+#: Three of four make every ensemble of a mixed cluster mixed, and leave one to spare.
+BOOKIES = 4
+results = Results()
 _folders: list[Path] = []  # of this run, with the logs of everybody
 
 MakeClient = Callable[..., JavaClient]
+Clusters = Callable[[str, str], PeerCluster]
+Peers = Callable[[str], JavaPeer]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "row(title, older=False, v2=None, v3=None): a row of the matrix. v2, v3: why it does not "
-        "apply over that protocol. older: run it with the older client too",
+        "row(title, older=False, full=False, **reasons): a row of the matrix. v2, v3, ours, apache "
+        "or mixed: why it does not apply there. older: with Apache's older version, too. full: "
+        "not in the core set",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     row = metafunc.definition.get_closest_marker("row")
-    assert row is not None, f"{metafunc.definition.nodeid} is no row of the matrix"
-    cells = _results.add_row(row, metafunc.function.__name__)
+    if row is None:
+        return
+    columns = OUR_COLUMNS if "ours" in metafunc.fixturenames else JAVA_COLUMNS
+    cells = results.add_row(row, metafunc.function.__name__, columns)
     metafunc.parametrize("column", cells, ids=str, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The core set: what is not marked as full, and of the Java client's columns the newest."""
+    if IS_CORE:
+        items[:] = [item for item in items if not _is_full(item)]
+
+
+def _is_full(item: pytest.Item) -> bool:
+    row = item.get_closest_marker("row")
+    if row is None or not isinstance(item, pytest.Function):
+        return False
+    column = item.callspec.params["column"]
+    assert isinstance(column, Column)
+    return bool(row.kwargs.get("full")) or (column.is_older and column.client == "java")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.failed:
-        _results.note(report.nodeid, passed=report.passed)
+        results.note(report.nodeid, passed=report.passed)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if path := os.environ.get("QUIRE_INTEROP_TABLE"):
-        _results.write(Path(path))
+        results.write(Path(path))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -80,16 +107,43 @@ def _require_jars(version: str) -> None:
         pytest.exit(f"interop: {error}", returncode=1)
 
 
-@pytest.fixture(scope="session")
-def cluster(folder: Path) -> Iterator[LocalCluster]:
-    _require_jars(NEWEST)  # before the effort of starting everything else
-    with local_cluster(folder, _BOOKIES) as running:
-        yield running
+def _makers(kind: str, version: str) -> list[MakeBookie]:
+    ours = partial(OurBookie, journalMaxSizeMB=32, dbStorage_writeCacheMaxSizeMb=32)
+    theirs = partial(JavaBookie, version=version, journalPreAllocSizeMB=4)
+    half = BOOKIES // 2
+    kinds: dict[str, list[MakeBookie]] = {
+        OURS: [ours] * BOOKIES,
+        APACHE: [theirs] * BOOKIES,
+        MIXED: [theirs] * half + [ours] * half,
+    }
+    return kinds[kind]
 
 
 @pytest.fixture(scope="session")
-def peers(folder: Path) -> Iterator[Callable[[str], JavaPeer]]:
-    """A JVM per version, started when first asked for."""
+def clusters(folder: Path) -> Iterator[Clusters]:
+    """Clusters by kind and version; one ZooKeeper has them all."""
+    with ExitStack() as stack:
+        (folder / "zookeeper").mkdir()
+        server = stack.enter_context(LocalZookeeper(folder / "zookeeper", durable=False))
+        started: dict[tuple[str, str], PeerCluster] = {}
+
+        def cluster(kind: str, version: str) -> PeerCluster:
+            version = NEWEST if kind == OURS else version
+            if (kind, version) not in started:
+                _require_jars(version)
+                name = f"{kind}-{version}"
+                uri = f"zk+hierarchical://{server.address}/{name}"
+                started[kind, version] = stack.enter_context(
+                    bookies_on(folder / name, uri, _makers(kind, version))
+                )
+            return started[kind, version]
+
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def peers(folder: Path) -> Iterator[Peers]:
+    """A JVM per version of the Java client."""
     with ExitStack() as stack:
         started: dict[str, JavaPeer] = {}
 
@@ -111,10 +165,13 @@ def column(request: pytest.FixtureRequest) -> Column:
 
 
 @pytest.fixture(scope="session")
-def make_client(
-    column: Column, cluster: LocalCluster, peers: Callable[[str], JavaPeer]
-) -> Iterator[MakeClient]:
-    """Clients of the test's column: `make_client("reader", explicitLacInterval=50)`.
+def cluster(column: Column, clusters: Clusters) -> PeerCluster:
+    return clusters(column.bookies, column.version)
+
+
+@pytest.fixture(scope="session")
+def make_client(column: Column, cluster: PeerCluster, peers: Peers) -> Iterator[MakeClient]:
+    """Java clients of the test's column: `make_client("reader", explicitLacInterval=50)`.
 
     They are kept for the column's other tests, so the same name is the same client.
     """
@@ -154,9 +211,17 @@ def patient(make_client: MakeClient) -> JavaClient:
     return make_client("patient", readEntryTimeoutSec=60)
 
 
+@pytest.fixture(scope="session")
+def ours(column: Column, cluster: PeerCluster) -> Iterator[LedgerClient]:
+    """Our client, the one that is tried."""
+    with LedgerClient(cluster.uri) as client:
+        yield client
+
+
 @pytest.fixture(autouse=True)
-def quiet_bookies(cluster: LocalCluster) -> Iterator[None]:
+def quiet_bookies(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a client does, no bookie ends, and none logs what a human should look at."""
     yield
-    complaints = cluster.complaints()
-    assert not complaints, "\n".join(complaints)
+    if "cluster" in request.fixturenames:
+        complaints = request.getfixturevalue("cluster").complaints()
+        assert not complaints, "\n".join(complaints)

@@ -1,25 +1,59 @@
-"""The matrix as a table: rows are tests, columns are clients."""
+"""The matrix as tables: rows are tests; columns are a client, its protocol, and whose bookies."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from bench.peers.jars import NEWEST, OLDER
+
+OURS, APACHE, MIXED = "ours", "apache", "mixed"
+_BOOKIES = {OURS: "our bookies", APACHE: "Apache's", MIXED: "both in one ensemble"}
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """`version` is that of Apache's side, whichever side that is."""
+
+    client: str
     version: str
     wire: str
+    bookies: str
 
     def __str__(self) -> str:
-        return f"{self.version}-{self.wire}"
+        return f"{self.client}-{self.version}-{self.wire}-on-{self.bookies}"
+
+    @property
+    def is_older(self) -> bool:
+        return self.version == OLDER
+
+    @property
+    def heading(self) -> str:
+        if self.client == OURS:
+            return f"{_BOOKIES[self.bookies]} ({self.version})"
+        return f"{self.version} {self.wire}, {_BOOKIES[self.bookies]}"
+
+
+#: Apache's client on its own bookies is Apache's to test.
+JAVA_COLUMNS = [
+    *(Column("java", version, wire, OURS) for version in (NEWEST, OLDER) for wire in ("v2", "v3")),
+    *(Column("java", NEWEST, wire, MIXED) for wire in ("v2", "v3")),
+]
+#: It carries data over v2 and asks over v3, so it has one column per kind of bookies.
+OUR_COLUMNS = [
+    Column(OURS, NEWEST, "both", APACHE),
+    Column(OURS, NEWEST, "both", MIXED),
+    Column(OURS, OLDER, "both", APACHE),
+]
 
 
 @dataclass(slots=True)
 class _Row:
     title: str
+    columns: list[Column]
     reasons: dict[Column, str] = field(default_factory=dict)  # why a cell does not apply
     outcomes: dict[Column, list[bool]] = field(default_factory=dict)
 
@@ -31,49 +65,87 @@ class _Row:
 
 
 class Results:
-    def __init__(self, columns: list[Column]) -> None:
-        self._columns = columns
+    def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
+        self._crossings: dict[tuple[str, str, str], list[bool]] = {}
 
-    def add_row(self, mark: pytest.Mark, test: str) -> list[Column]:
+    def add_row(self, mark: pytest.Mark, test: str, columns: list[Column]) -> list[Column]:
         """Learn of a test; the columns that it applies to."""
         [title] = mark.args
-        row = self._rows[test] = _Row(title)
+        row = self._rows[test] = _Row(title, columns)
         applies = []
-        for column in self._columns:
-            if reason := mark.kwargs.get(column.wire):
+        for column in columns:
+            if reason := mark.kwargs.get(column.wire) or mark.kwargs.get(column.bookies):
                 row.reasons[column] = reason
-            elif column.version == self._columns[0].version or mark.kwargs.get("older"):
+            elif not column.is_older or mark.kwargs.get("older"):
                 applies.append(column)
         return applies
 
     def note(self, node: str, *, passed: bool) -> None:
-        """A test ended: `tests/interop/test_x.py::test_name[4.18.0-v2-...]`."""
+        """A test ended: `tests/interop/test_x.py::test_name[java-4.18.0-v2-on-ours-...]`."""
         test, _, parameters = node.rpartition("::")[2].partition("[")
-        for column in self._columns:
+        row = self._rows.get(test)
+        if row is None:
+            return
+        for column in row.columns:
             if str(column) in parameters:
-                self._rows[test].outcomes.setdefault(column, []).append(passed)
+                row.outcomes.setdefault(column, []).append(passed)
+
+    def note_crossing(self, *, writer: str, other: str, bookies: str, passed: bool) -> None:
+        self._crossings.setdefault((writer, other, bookies), []).append(passed)
+
+    # ------------------------------------------------------------------ as text
 
     def write(self, path: Path) -> None:
-        """Replace the table between the two marks in a Markdown file."""
+        """Replace the tables between the two marks in a Markdown file."""
         before, _, rest = path.read_text().partition(_BEGIN)
         _, _, after = rest.partition(_END)
         path.write_text(f"{before}{_BEGIN}\n{self.markdown()}\n{_END}{after}")
 
     def markdown(self) -> str:
-        rows = [row for row in self._rows.values() if row.outcomes]
-        head = ["Java client", *(f"{c.version} {c.wire}" for c in self._columns)]
-        lines = [head, ["---"] * len(head)]
-        lines += [[row.title, *map(row.cell, self._columns)] for row in rows]
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        parts = [
+            self._rows_table("Our client on", OUR_COLUMNS),
+            self._rows_table("Java client", JAVA_COLUMNS),
+            self._crossings_table(),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def _rows_table(self, what: str, columns: list[Column]) -> str:
+        rows = [row for row in self._rows.values() if row.columns == columns and row.outcomes]
+        if not rows:
+            return ""
+        lines = [[row.title, *map(row.cell, columns)] for row in rows]
+        table = _table([what, *(column.heading for column in columns)], lines)
         reasons = sorted(
             {
-                f"- {row.title}, {column.wire}: {reason}."
+                f"- {row.title} ({column.heading}): {reason}."
                 for row in rows
                 for column, reason in row.reasons.items()
             }
         )
         return f"{table}\n\nNot applicable:\n\n" + "\n".join(reasons) if reasons else table
+
+    def _crossings_table(self) -> str:
+        """Who took over whose ledger: passed of tried, over digests, shapes and record formats."""
+        if not self._crossings:
+            return ""
+        pairs = sorted({(writer, other) for writer, other, _ in self._crossings})
+        kinds = [OURS, APACHE, MIXED]
+        lines = []
+        for writer, other in pairs:
+            cells = [self._crossings.get((writer, other, kind), []) for kind in kinds]
+            lines.append([f"{writer} writes, {other} takes over", *map(_count, cells)])
+        return _table(["Take-overs that passed", *(_BOOKIES[kind] for kind in kinds)], lines)
+
+
+def _count(outcomes: list[bool]) -> str:
+    text = f"{sum(outcomes)} of {len(outcomes)}" if outcomes else "not run"
+    return text if all(outcomes) else f"**{text}**"
+
+
+def _table(head: list[str], lines: Iterable[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 _BEGIN = "<!-- written by make interop -->"
