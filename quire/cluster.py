@@ -282,5 +282,8 @@ async def _stop(children: list[Child]) -> None:
 
 async def _watch(child: Child, on_news: Callable[[str], None]) -> None:
     code = await child.wait()
-    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    on_news(f"{child.last_words()} ({how}); the rest of the cluster goes on")
+    if code < 0:
+        end = f"{child.program.name} was killed by signal {-code}"
+    else:
+        end = f"{child.last_words()} (exit code {code})"
+    on_news(f"{end}; the rest of the cluster goes on")

@@ -1,6 +1,7 @@
 """What the command line shows: lines, tables, JSON, progress, questions. The one door to rich.
 
 Results go to standard output and news to standard error, so that a pipe carries results only.
+rich is loaded when a table is shown: a bookie, which is a command too, never shows one.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: A pipe has no width; lines are not to be broken for it.
 _PIPE_WIDTH = 10_000
@@ -38,6 +38,9 @@ def show_json(value: object) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -70,10 +73,14 @@ class Bar(Protocol):
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Bar]:
     """A bar on standard error while a long job runs; nothing if that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(
-        *columns, TimeRemainingColumn(), console=console, transient=True,
+        *columns, Remaining(), console=console, transient=True,
         disable=not console.is_terminal,
     ) as shown:  # fmt: skip
         task = shown.add_task(title, total=total)
@@ -100,6 +107,8 @@ def drop_output() -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     is_terminal = sys.stdout.isatty()
     return Console(width=None if is_terminal else _PIPE_WIDTH, highlight=False)
 
