@@ -19,13 +19,17 @@ Pure: reads and adds are commands, and every one of them gets an answer.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from autorecovery.core.fragments import CopyJob, Cutter, Piece, Run
+from autorecovery.core.parking import RANGES_MAX, joined
 from ledger_client.core.commands import Outcome
+from wire.availability import runs_of
 from wire.types import BookieId
 
 #: A piece aims at so many bytes: large enough to cost little per entry, small enough to share.
@@ -38,11 +42,10 @@ HOLES_MAX: Final = 4
 #: A target that is busy is asked again this often, with a pause before each time.
 BUSY_MAX: Final = 6
 BUSY_SECONDS: Final = 0.2
-#: Runs of entries in a verdict; more are counted, not named.
-RUNS_MAX: Final = 100
 
 #: Answers about one entry only; and with them the one that says the same of all.
 _ONE: Final = frozenset({Outcome.NO_SUCH_ENTRY, Outcome.CORRUPT})
+_first: Final = itemgetter(0)
 _HOLE: Final = _ONE | {Outcome.NO_SUCH_LEDGER}
 
 
@@ -66,30 +69,21 @@ Command: TypeAlias = ReadPiece | AddPiece
 
 
 class Runs:
-    """Entries as ascending runs, of which only so many are kept."""
+    """Entries as ascending runs. Too many of them are joined over their smallest gaps."""
 
     def __init__(self) -> None:
         self.count = 0
         self._runs: list[Run] = []
 
-    def add(self, entry_ids: range) -> None:
+    def add(self, entry_ids: Sequence[int]) -> None:
         self.count += len(entry_ids)
-        if len(self._runs) < RUNS_MAX:
-            self._runs.extend(
-                [(entry_ids[0], entry_ids[-1])]
-                if entry_ids.step == 1
-                else [(entry_id, entry_id) for entry_id in entry_ids[:RUNS_MAX]]
-            )
+        self._runs += runs_of(entry_ids)
+        if len(self._runs) > 4 * RANGES_MAX:
+            self._runs = list(joined(self._runs))
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        merged: list[Run] = []
-        for first, last in sorted(self._runs)[:RUNS_MAX]:
-            if merged and first <= merged[-1][1] + 1:
-                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-            else:
-                merged.append((first, last))
-        return tuple(merged)
+        return joined(self._runs)
 
 
 @dataclass(slots=True, eq=False)
@@ -126,12 +120,12 @@ class Copy:
         *,
         request_ids: Iterator[int],
         entry_bytes: int | None = None,
-        accepts_loss: bool = False,
+        accepted: Sequence[Run] = (),
     ) -> None:
-        """`entry_bytes`: the average size, if it is known. `accepts_loss`: somebody has decided
-        that the ledger goes on without the entries that are lost."""
+        """`entry_bytes`: the average size, if it is known. `accepted`: entries without which the
+        ledger may go on if they are lost, as somebody has decided."""
         self._job = job
-        self._accepts_loss = accepts_loss
+        self._accepted = joined(accepted)
         self._cutter = Cutter(job)
         self._again: deque[_Reading] = deque()  # pieces to be read from another source, or again
         self._request_ids = request_ids
@@ -144,6 +138,8 @@ class Copy:
         self.bytes_read = 0
         self.lost = Runs()
         self.unread = Runs()
+        #: Lost, and accepted.
+        self.given_up = Runs()
         #: Why an entry could not be read, by bookie; the last reason of each.
         self.troubles: dict[BookieId, Outcome] = {}
         #: Targets that did not take what they were sent.
@@ -170,11 +166,7 @@ class Copy:
     @property
     def is_complete(self) -> bool:
         """Whether every target holds what it must, as far as the job goes."""
-        return self.is_over and not (self.failed or self.is_lossy or self.unread.count)
-
-    @property
-    def is_lossy(self) -> bool:
-        return self.lost.count > 0 and not self._accepts_loss
+        return self.is_over and not (self.failed or self.lost.count or self.unread.count)
 
     @property
     def targets(self) -> Mapping[int, BookieId]:
@@ -183,7 +175,13 @@ class Copy:
     @property
     def next_bytes(self) -> int:
         """About how much the next piece will bring."""
-        return PIECE_BYTES if self._entry_bytes is None else max(PIECE_BYTES, self._entry_bytes)
+        if self._entry_bytes is None:
+            return PIECE_BYTES
+        return max(self._entry_bytes, min(PIECE_BYTES, self._entry_bytes * self._job.span))
+
+    def is_open(self, request_id: int) -> bool:
+        """Whether an answer to this request is still awaited."""
+        return request_id in self._reading or request_id in self._adding
 
     # ------------------------------------------------------------------ reading
 
@@ -299,10 +297,10 @@ class Copy:
         ids = reading.piece.entry_ids
         said = [reading.said.get(slot) for slot in reading.piece.sources]
         if all(outcome is Outcome.NO_SUCH_LEDGER for outcome in said):
-            self.lost.add(ids)  # also where there is no source at all
+            self._lose(ids)  # also where there is no source at all
         elif len(ids) == 1 and reading.is_proof:
             if all(outcome in _HOLE for outcome in said):
-                self.lost.add(ids)
+                self._lose(ids)
             else:
                 self.unread.add(ids)
         elif any(outcome is not None and outcome not in _HOLE for outcome in said):
@@ -320,10 +318,23 @@ class Copy:
                         )
                     )
 
+    def _lose(self, ids: range) -> None:
+        accepted = self._accepted
+        if not accepted:
+            self.lost.add(ids)
+            return
+
+        def is_accepted(entry_id: int) -> bool:
+            index = bisect_right(accepted, entry_id, key=_first) - 1
+            return index >= 0 and entry_id <= accepted[index][1]
+
+        self.lost.add([entry_id for entry_id in ids if not is_accepted(entry_id)])
+        self.given_up.add([entry_id for entry_id in ids if is_accepted(entry_id)])
+
     # ------------------------------------------------------------------ adding
 
     def _send(self, slots: tuple[int, ...], ids: range, records: bytes) -> list[Command]:
-        if self.is_lossy:
+        if self.lost.count:
             return []  # not to be committed any more: only the extent of the loss is of interest
         commands: list[Command] = []
         for slot in slots:

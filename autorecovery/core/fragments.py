@@ -120,9 +120,11 @@ class CopyJob:
 
     distribution: Distribution
     fragment: Fragment
-    runs: tuple[Run, ...]  # ascending; of them, the entries that the target slots hold
+    runs: tuple[Run, ...]  # ascending; of them, the entries of the target or verified slots
     targets: Mapping[int, BookieId]  # slot to the bookie that gets its entries
     sources: tuple[int, ...]  # slots whose bookies may be read from, the best first
+    #: A slot whose own copies are to be read, too, and made good where they are not.
+    verified: int | None = None
 
     def sources_of(self, entry_id: int) -> tuple[int, ...]:
         holds = self.distribution.holds
@@ -131,6 +133,17 @@ class CopyJob:
     def targets_of(self, entry_id: int) -> tuple[int, ...]:
         holds = self.distribution.holds
         return tuple(slot for slot in self.targets if holds(slot=slot, entry_id=entry_id))
+
+    def is_wanted(self, entry_id: int) -> bool:
+        holds, verified = self.distribution.holds, self.verified
+        if verified is not None and holds(slot=verified, entry_id=entry_id):
+            return True
+        return any(holds(slot=slot, entry_id=entry_id) for slot in self.targets)
+
+    @property
+    def span(self) -> int:
+        """How many entries there are in all, wanted or not."""
+        return sum(last - first + 1 for first, last in self.runs)
 
     @property
     def entries(self) -> int:
@@ -180,6 +193,23 @@ def refilling(
     return CopyJob(
         Distribution.of(metadata), fragment, tuple(missing), {slot: ensemble[slot]}, sources
     )
+
+
+def verifying(
+    metadata: LedgerMetadata,
+    found: FragmentRange,
+    slot: int,
+    *,
+    present: Collection[BookieId],
+    order: Sequence[int],
+) -> CopyJob:
+    """The job that reads every copy of a living bookie, and replaces bad ones from the others."""
+    fragment, last = found.fragment, found.last_entry_id
+    assert last is not None
+    others = (other for other in order if other != slot and fragment.ensemble[other] in present)
+    first = fragment.first_entry_id
+    runs = ((first, last),) if first <= last else ()
+    return CopyJob(Distribution.of(metadata), fragment, runs, {}, (slot, *others), verified=slot)
 
 
 def missing_runs(
@@ -244,7 +274,7 @@ class Cutter:
         end = min(last, first + stretch - 1)
         self._run = (end + 1, last) if end < last else next(self._runs, None)
         for start in range(first, min(end, first + step - 1) + 1):
-            if targets := job.targets_of(start):
+            if job.is_wanted(start):
                 ids = range(start, end + 1, step)
-                self._ready.append(Piece(ids, job.sources_of(start), targets))
+                self._ready.append(Piece(ids, job.sources_of(start), job.targets_of(start)))
         self._ready.reverse()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autorecovery.core.copying import BUSY_MAX, AddPiece, Command, Copy, ReadPiece
 from autorecovery.core.copying_pace import WINDOW_BYTES_MIN, Pace, Rate
-from autorecovery.core.fragments import CopyJob
+from autorecovery.core.fragments import CopyJob, Run
 from ledger_client.core.commands import Outcome
 from ledger_client.core.distribution import Distribution
 from metadata.model import Fragment
@@ -104,8 +104,8 @@ def job_of(shape: Distribution, entries: int, bad: dict[int, BookieId]) -> CopyJ
     return CopyJob(shape, Fragment(0, ensemble), ((0, entries - 1),), bad, sources)
 
 
-def started(job: CopyJob, *, accepts_loss: bool = False) -> Copy:
-    return Copy(job, request_ids=itertools.count(), entry_bytes=40_000, accepts_loss=accepts_loss)
+def started(job: CopyJob, *, accepted: tuple[Run, ...] = ()) -> Copy:
+    return Copy(job, request_ids=itertools.count(), entry_bytes=40_000, accepted=accepted)
 
 
 shapes = st.integers(2, 5).flatmap(
@@ -261,11 +261,37 @@ def test_accepted_loss_leaves_out_what_is_lost_and_nothing_else() -> None:
     shape = Distribution(2, 2, 1)
     bookies = full(shape, 20)
     del bookies.held[NAMES[1]][5]
-    copy = started(job_of(shape, 20, {0: NEW}), accepts_loss=True)
+    copy = started(job_of(shape, 20, {0: NEW}), accepted=((4, 6),))
     play(copy, bookies, Random(1))
     assert copy.is_complete
-    assert copy.lost.runs == ((5, 5),)
+    assert (copy.lost.runs, copy.given_up.runs) == ((), ((5, 5),))
     assert bookies.held[NEW] == {e: body(e) for e in range(20) if e != 5}
+
+
+def test_loss_beyond_what_was_accepted_is_a_loss() -> None:
+    shape = Distribution(2, 2, 1)
+    bookies = full(shape, 20)
+    del bookies.held[NAMES[1]][5], bookies.held[NAMES[1]][9]
+    copy = started(job_of(shape, 20, {0: NEW}), accepted=((4, 6),))
+    play(copy, bookies, Random(1))
+    assert not copy.is_complete
+    assert copy.lost.runs == ((9, 9),)
+
+
+def test_verifying_reads_every_copy_of_a_bookie_and_makes_bad_ones_good() -> None:
+    """F30: a copy whose digest is wrong is replaced where it is."""
+    shape = Distribution(4, 3, 2)
+    bookies = full(shape, 60)
+    whole = dict(bookies.held[NAMES[2]])
+    rotten, missing = sorted(whole)[10], sorted(whole)[20]
+    bookies.held[NAMES[2]][rotten] = CORRUPT
+    del bookies.held[NAMES[2]][missing]
+    job = CopyJob(shape, Fragment(0, NAMES[:4]), ((0, 59),), {}, (2, 0, 1, 3), verified=2)
+    copy = started(job)
+    play(copy, bookies, Random(1))
+    assert copy.is_complete
+    assert bookies.held[NAMES[2]] == whole
+    assert copy.filled == {NAMES[2]}
 
 
 # ---------------------------------------------------------------------- pace
