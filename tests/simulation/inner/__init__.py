@@ -1,0 +1,1 @@
+"""The inner ring: real cores, everything around them modelled."""

@@ -1,0 +1,237 @@
+"""The shell of the real writer core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ledger_client.core.commands import (
+    AddAnswer,
+    ChangeEnsemble,
+    CloseEnded,
+    CloseLedger,
+    Command,
+    Confirm,
+    FailAdds,
+    FailureKind,
+    ForceEnded,
+    Outcome,
+    Package,
+    RefuseAdd,
+    RetryLater,
+    SendAdd,
+    SendForce,
+    SendLac,
+)
+from ledger_client.core.options import ChangeMode, WriterOptions
+from ledger_client.core.writer import Writer
+from metadata import update
+from metadata.model import LedgerMetadata
+from tests.simulation.inner.bookie import Entry, ModelBookie
+from tests.simulation.inner.network import TIMEOUT_SECONDS, Client
+from wire.errors import FencedError, LedgerError
+from wire.types import NO_ENTRY, BookieId
+
+if TYPE_CHECKING:
+    from tests.simulation.inner.world import World
+
+
+def size_of(entry_id: int) -> int:
+    return entry_id % 7 + 1
+
+
+class WriterClient(Client):
+    def __init__(self, world: World, name: str = "W") -> None:
+        super().__init__(world, name)
+        plan = world.plan
+        self.core = Writer(
+            world.store.metadata,
+            WriterOptions(
+                lac_idle_seconds=0.01 if plan.idle_lac else None,
+                change_mode=ChangeMode.DELAYED if plan.delayed_change else ChangeMode.IMMEDIATE,
+                deferred_sync=plan.deferred_sync,
+            ),
+        )
+        self.entries: dict[int, Entry] = {}
+        self.confirmed = NO_ENTRY
+        self.forced = NO_ENTRY
+        self.has_failed = False
+        self._forces = 0
+        self._force_ends: dict[int, int] = {}  # number to what was confirmed when it began
+        self._tick_at: float | None = None
+
+    # ------------------------------------------------------------------ the caller
+
+    def append(self, count: int) -> None:
+        first = self.core.last_pushed + 1
+        ids = list(range(first, first + count))
+        for entry_id in ids:
+            self.world.history.emit("submitted", entry_id, payload_of(entry_id))
+        self.world.tell(f"{self.name} is given entries {ids[0]}..{ids[-1]}")
+        if self.world.plan.given_ids:
+            self.world.chance.shuffle(ids)
+            self.obey(self.core.add_given(ids, [size_of(e) for e in ids], now=self.now))
+        else:
+            size = sum(map(size_of, ids))
+            self.obey(self.core.add(count=count, size=size, now=self.now))
+
+    def force(self) -> None:
+        self._forces += 1
+        self._force_ends[self._forces] = self.confirmed
+        self.obey(self.core.force(self._forces))
+
+    def close(self) -> None:
+        self.world.tell(f"{self.name} closes")
+        self.obey(self.core.close())
+
+    # ------------------------------------------------------------------ commands
+
+    def obey(self, commands: Sequence[Command]) -> None:
+        was_changing = self._is_changing
+        for command in commands:
+            match command:
+                case Package(first, last, lac, length):
+                    for entry_id in range(first, last + 1):
+                        length += size_of(entry_id)
+                        self.entries[entry_id] = Entry(payload_of(entry_id), lac, length)
+                case SendAdd():
+                    self._send(command)
+                case Confirm(through):
+                    self.world.tell(f"{self.name} confirms up to {through}")
+                    first, self.confirmed = self.confirmed + 1, through
+                    self.world.history.emit("acked", first, through)
+                case FailAdds(failure):
+                    self.world.tell(f"{self.name} fails: {failure.message}")
+                    self.has_failed = True
+                    self.world.history.emit("writer_failed")
+                case ChangeEnsemble():
+                    if not was_changing:
+                        self.world.history.emit("change_started", self.core.lac)
+                        was_changing = True
+                    self.later(command.delay_seconds, partial(self._change, command))
+                case CloseLedger():
+                    self._close(command)
+                case RetryLater(seconds):
+                    self.later(seconds, lambda: self.obey(self.core.on_retry()))
+                case SendLac(_, bookie_id, lac):
+                    bookie = self.world.bookies[bookie_id]
+                    self.world.network.ask(
+                        self, bookie, partial(_write_lac, bookie, lac), lambda *_: None
+                    )
+                case SendForce():
+                    self._send_force(command)
+                case ForceEnded(force_id, failure):
+                    through = self._force_ends.pop(force_id)
+                    if failure is None:
+                        self.forced = max(self.forced, through)
+                        self.world.history.emit("forced", through)
+                case RefuseAdd() | CloseEnded():
+                    pass
+                case _:
+                    raise AssertionError(command)
+        if was_changing and not self._is_changing:
+            self.world.history.emit("change_ended", self.core.lac)
+        self._watch_clock()
+
+    @property
+    def _is_changing(self) -> bool:
+        return self.core._change is not None
+
+    def _watch_clock(self) -> None:
+        deadline = self.core.deadline()
+        if deadline is not None and (self._tick_at is None or self._tick_at > deadline):
+            self._tick_at = deadline
+            self.later(max(0.0, deadline - self.now), self._tick)
+
+    def _tick(self) -> None:
+        self._tick_at = None
+        self.obey(self.core.tick(self.now))
+
+    def _send(self, send: SendAdd) -> None:
+        held = self.core.distribution.entries_of(slot=send.slot, first=send.first, last=send.last)
+        entries = {entry_id: self.entries[entry_id] for entry_id in held}
+        bookie = self.world.bookies[send.bookie_id]
+        deferred = self.world.plan.deferred_sync
+        left = set(entries)
+        self.world.tell(f"{self.name} sends {sorted(left)} to {send.bookie_id}")
+
+        def answered(outcome: Outcome, entry_ids: Sequence[int] | None = None) -> None:
+            if not left:
+                return
+            if outcome is Outcome.OK and entry_ids is not None:
+                left.difference_update(entry_ids)
+            else:
+                left.clear()
+            self.world.tell(f"{self.name} hears {outcome.name} {entry_ids} of {send.bookie_id}")
+            self.obey(
+                self.core.on_answers([AddAnswer(send.request_id, outcome, entry_ids)], self.now)
+            )
+
+        network = self.world.network
+        network.ask_in_parts(
+            self, bookie, lambda reply: bookie.add(entries, reply, deferred=deferred), answered
+        )
+        self.later(TIMEOUT_SECONDS, lambda: answered(Outcome.TIMEOUT) if left else None)
+
+    def _send_force(self, command: SendForce) -> None:
+        bookie = self.world.bookies[command.bookie_id]
+        self.world.network.ask(
+            self,
+            bookie,
+            bookie.force,
+            lambda outcome, *_: self.obey(self.core.on_force_answer(command.request_id, outcome)),
+        )
+
+    def on_connection_lost(self, bookie_id: BookieId) -> None:
+        if not self.is_dead:
+            self.obey(self.core.on_connection_lost(bookie_id))
+
+    def _change(self, command: ChangeEnsemble) -> None:
+        chosen = self.world.replacements(self.core.ensemble, command.failed, command.avoid)
+        self.world.tell(f"{self.name} replaces {dict(command.failed)} by {chosen}")
+        if not chosen:
+            self.obey(self.core.on_change_failed(FailureKind.NOT_ENOUGH_BOOKIES))
+            return
+        wanted = update.ChangeEnsemble(
+            first_entry_id=command.first_entry_id, failed=command.failed, replacements=chosen
+        )
+
+        def done(metadata: LedgerMetadata | None, _wrote: bool, error: LedgerError | None) -> None:
+            if metadata is not None:
+                self.obey(self.core.on_ensemble_changed(metadata, self.now))
+            else:
+                self.obey(self.core.on_change_failed(_kind(error)))
+
+        self.world.store.update(self, wanted, done)
+
+    def _close(self, command: CloseLedger) -> None:
+        wanted = update.Close(last_entry_id=command.last_entry_id, length=command.length)
+
+        def done(metadata: LedgerMetadata | None, _wrote: bool, error: LedgerError | None) -> None:
+            if metadata is not None:
+                self.world.tell(f"{self.name} closed at {metadata.last_entry_id}")
+                self.world.history.emit("opened", self.name, metadata)
+                self.obey(self.core.on_closed())
+            else:
+                self.obey(self.core.on_close_failed(_kind(error)))
+
+        self.world.store.update(self, wanted, done)
+
+
+def payload_of(entry_id: int) -> str:
+    return f"p{entry_id}"
+
+
+def _write_lac(bookie: ModelBookie, lac: int, _reply: object) -> None:
+    bookie.write_lac(lac)
+
+
+def _kind(error: LedgerError | None) -> FailureKind:
+    if error is None:
+        return FailureKind.METADATA
+    if isinstance(error, FencedError):
+        return FailureKind.FENCED
+    if isinstance(error, update.LedgerClosedError):
+        return FailureKind.LEDGER_CLOSED
+    return FailureKind.METADATA_CONFLICT
