@@ -27,50 +27,87 @@ def _refuse_strangers() -> None:
 _refuse_strangers()
 
 # Only behind the check, since these import the siblings.
+from ledger_client.bookie_info import BookieSpace  # noqa: E402
 from ledger_client.client import LedgerClient  # noqa: E402
+from ledger_client.core.options import ChangeMode, StormLimits, WriterOptions  # noqa: E402
+from ledger_client.core.quarantine import QuarantineOptions  # noqa: E402
+from ledger_client.core.reader import ReadOptions  # noqa: E402
 from ledger_client.entries import EntryReader, LedgerEntry  # noqa: E402
 from ledger_client.errors import (  # noqa: E402
     BookieFailedError,
     ClientClosedError,
+    CorruptEntryError,
+    DuplicateEntryIdError,
     EntryTooLargeError,
     InvalidEntryIdError,
+    InvalidLedgerIdError,
     MetadataUnavailableError,
     NotEnoughBookiesError,
     QuorumTimeoutError,
     RecoveryError,
     TooManyChangesError,
     UnreadableEntryError,
+    WrongDigestTypeError,
 )
-from ledger_client.reader import LedgerReader, LedgerTail  # noqa: E402
+from ledger_client.health import ClientStatistics, CorruptCopy  # noqa: E402
+from ledger_client.reader import LedgerReader  # noqa: E402
+from ledger_client.tail import LedgerTail  # noqa: E402
 from ledger_client.writer import LedgerWriter  # noqa: E402
+from metadata.discovery import Bookies  # noqa: E402
 from metadata.ledgers import LedgerExistsError  # noqa: E402
+from metadata.model import LedgerMetadata  # noqa: E402
 from metadata.update import LedgerClosedError, LedgerGoneError  # noqa: E402
-from wire.errors import FencedError, LedgerError, NoSuchEntryError, UnauthorizedError  # noqa: E402
+from wire.errors import (  # noqa: E402
+    BadRequestError,
+    BookieUnavailableError,
+    FencedError,
+    LedgerError,
+    NoSuchEntryError,
+    TransientError,
+    UnauthorizedError,
+)
 from wire.types import DigestType  # noqa: E402
 
 __all__ = [
+    "BadRequestError",
     "BookieFailedError",
+    "BookieSpace",
+    "BookieUnavailableError",
+    "Bookies",
+    "ChangeMode",
     "ClientClosedError",
+    "ClientStatistics",
+    "CorruptCopy",
+    "CorruptEntryError",
     "DigestType",
+    "DuplicateEntryIdError",
     "EntryReader",
     "EntryTooLargeError",
     "FencedError",
     "InvalidEntryIdError",
+    "InvalidLedgerIdError",
     "LedgerClient",
     "LedgerClosedError",
     "LedgerEntry",
     "LedgerError",
     "LedgerExistsError",
     "LedgerGoneError",
+    "LedgerMetadata",
     "LedgerReader",
     "LedgerTail",
     "LedgerWriter",
     "MetadataUnavailableError",
     "NoSuchEntryError",
     "NotEnoughBookiesError",
+    "QuarantineOptions",
     "QuorumTimeoutError",
+    "ReadOptions",
     "RecoveryError",
+    "StormLimits",
     "TooManyChangesError",
+    "TransientError",
     "UnauthorizedError",
     "UnreadableEntryError",
+    "WriterOptions",
+    "WrongDigestTypeError",
 ]

@@ -30,12 +30,18 @@ from ledger_client.core.reader import RangeRead, ReadOptions
 from ledger_client.core.replicas import Sticky
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError, error_of
+from ledger_client.health import CorruptCopy
 from ledger_client.requests import Answer, FoundEntries, Mailbox, Reads
 from metadata.model import LedgerMetadata
+from metadata.update import LedgerGoneError
 from wire.entry import Entries, decode_entries
 from wire.errors import LedgerError
 
 Reread = Callable[[], Awaitable[LedgerMetadata]]
+OnLac = Callable[[int], object]
+
+#: Corrupt copies that an error names, at most.
+_NOTES_MAX = 10
 
 
 class LedgerEntry(NamedTuple):
@@ -59,6 +65,7 @@ class EntryReader:
         reread: Reread,
         options: ReadOptions | None = None,
         sticky: Sticky | None = None,
+        on_lac: OnLac | None = None,
     ) -> None:
         self._environment = environment
         self._access = access
@@ -81,6 +88,8 @@ class EntryReader:
         self._is_over = first > last
         self._failure: Failure | None = None
         self._wants_metadata = False
+        self._on_lac = on_lac
+        self._corrupt_copies: list[CorruptCopy] = []
         environment.handles.add(self)
 
     def __aiter__(self) -> Self:
@@ -121,7 +130,10 @@ class EntryReader:
             return parts
         self._environment.handles.discard(self)
         if self._failure is not None:
-            raise error_of(self._failure)
+            error = error_of(self._failure)
+            for copy in self._corrupt_copies:
+                error.add_note(str(copy))
+            raise error
         return ()
 
     def on_client_closed(self) -> None:
@@ -141,14 +153,17 @@ class EntryReader:
         now = trio.current_time()
         if answers:
             self._obey(self._core.on_answers(map(self._verified, answers), now))
+            if self._on_lac is not None:
+                self._on_lac(self._core.lac)
         self._obey(self._core.tick(now))
 
     async def _read_metadata(self) -> None:
         try:
             metadata = await self._reread()
-        except LedgerError:
+        except LedgerError as error:
             self._wants_metadata = False
-            self._obey(self._core.on_metadata_failed())
+            is_gone = isinstance(error, LedgerGoneError)
+            self._obey(self._core.on_metadata_failed(is_gone=is_gone))
             return
         self._wants_metadata = False
         self._obey(self._core.on_metadata(metadata, trio.current_time()))
@@ -164,8 +179,13 @@ class EntryReader:
                     self._wants_metadata = True
                 case ReadEnded(failure):
                     self._is_over, self._failure = True, failure
-                case MarkSlow() | ReportCorruption():
-                    pass
+                case MarkSlow(bookie_id):
+                    self._environment.on_slow(bookie_id)
+                case ReportCorruption(entry_id, bookie_id):
+                    copy = CorruptCopy(self._access.ledger_id, entry_id, bookie_id)
+                    self._environment.on_corruption(copy)
+                    if len(self._corrupt_copies) < _NOTES_MAX:
+                        self._corrupt_copies.append(copy)
                 case _:
                     raise AssertionError(command)
 

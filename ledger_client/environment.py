@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakSet
@@ -16,9 +17,10 @@ from ledger_client.core.placement import (
     choose_ensemble,
     choose_replacements,
 )
-from ledger_client.errors import NotEnoughBookiesError
+from ledger_client.errors import NotEnoughBookiesError, WrongDigestTypeError
 from ledger_client.health import CorruptCopy
 from ledger_client.pool import Pool
+from ledger_client.requests import Mailbox
 from metadata.discovery import Bookies
 from metadata.ledgers import Ledgers
 from wire.digest import Digest, digest_for, master_key
@@ -31,6 +33,16 @@ class Handle(Protocol):
 
     def on_client_closed(self) -> None:
         """Let nobody wait any longer."""
+
+
+class _Waiting:
+    """Somebody who waits for a mailbox and is no handle."""
+
+    def __init__(self, mail: Mailbox) -> None:
+        self._mail = mail
+
+    def on_client_closed(self) -> None:
+        self._mail.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,16 @@ class Environment:
     request_ids: Iterator[int]
     #: Held weakly: an iteration that somebody forgot is nobody's to wake.
     handles: WeakSet[Handle] = field(default_factory=WeakSet)
+
+    @contextmanager
+    def waking(self, mail: Mailbox) -> Iterator[None]:
+        """Should the client be closed during the block, the mailbox is closed, too."""
+        waiting = _Waiting(mail)
+        self.handles.add(waiting)
+        try:
+            yield
+        finally:
+            self.handles.discard(waiting)
 
     @property
     def cluster(self) -> Cluster:
@@ -123,6 +145,18 @@ def check_password(ledger_id: LedgerId, stored: bytes | None, given: bytes) -> N
     if stored is not None and stored != given:
         error = UnauthorizedError(
             f"ledger {ledger_id} has another password than the one given: ask its owner"
+        )
+        error.ledger_id = ledger_id
+        raise error
+
+
+def check_digest_type(
+    ledger_id: LedgerId, stored: DigestType | None, given: DigestType | None
+) -> None:
+    if stored is not None and given is not None and stored is not given:
+        error = WrongDigestTypeError(
+            f"ledger {ledger_id} protects its entries by {stored.name}, not by {given.name}: leave "
+            "the digest type out, the record knows it"
         )
         error.ledger_id = ledger_id
         raise error

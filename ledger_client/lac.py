@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import trio
 
 from ledger_client.core.commands import (
@@ -19,12 +21,13 @@ from ledger_client.core.lac import LacRead
 from ledger_client.core.poll import LongPoll
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError, error_of
+from ledger_client.health import CorruptCopy
 from ledger_client.requests import REQUEST_SECONDS, Answer, Mailbox, Question
 from metadata.model import LedgerMetadata
-from wire.entry import decode_entry, decode_lac
+from wire.entry import Entry, decode_entry, decode_lac
 from wire.errors import CorruptionError
 from wire.messages import ReadLacRequest, ReadLacResponse, ReadRequest, ReadResponse
-from wire.types import LAST_ENTRY, NO_ENTRY
+from wire.types import LAST_ENTRY, NO_ENTRY, BookieId
 
 
 async def read_lac(
@@ -77,14 +80,22 @@ def _lac_answer(answer: Answer, access: Access) -> LacAnswer:
 PARK_SECONDS = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """A higher LAC, and the entry behind the old one if the bookie had it at hand."""
+
+    lac: int
+    entry: Entry | None = None
+
+
 async def poll_lac(
     environment: Environment,
     access: Access,
     metadata: LedgerMetadata,
     previous_lac: int,
     mail: Mailbox,
-) -> int | None:
-    """Wait for a LAC above the previous one: it, or None if there is no news yet.
+) -> News | None:
+    """Wait for a LAC above the previous one: None if there is no news yet.
 
     Whoever wakes the mailbox ends the wait early.
     """
@@ -95,16 +106,19 @@ async def poll_lac(
         previous_lac=previous_lac,
         request_ids=environment.request_ids,
     )
+    asked: dict[int, BookieId] = {}
     commands = core.start(trio.current_time())
     while True:
         for command in commands:
             match command:
                 case AskPoll():
+                    asked[command.request_id] = command.bookie_id
                     _ask_poll(environment, access, command, mail)
-                case PollEnded(lac, _, failure):
+                case PollEnded(lac, entry, failure):
                     if failure is not None:
                         raise error_of(failure)
-                    return lac if lac > previous_lac else None
+                    assert entry is None or isinstance(entry, Entry)
+                    return News(lac, entry) if lac > previous_lac else None
                 case _:
                     raise AssertionError(command)
         deadline = core.deadline()
@@ -112,8 +126,13 @@ async def poll_lac(
         _check_open(mail, access)
         now = trio.current_time()
         if not answers and (deadline is None or now < deadline):
-            return None
-        commands = [*core.on_answers(map(_poll_answer, answers)), *_unless_over(core, now)]
+            return None  # woken: the record has news
+        found: list[PollAnswer] = []
+        for answer in answers:
+            bookie_id = asked.get(answer.request_id)
+            if bookie_id is not None:  # else it belongs to an earlier poll of this mailbox
+                found.append(_poll_answer(environment, access, answer, previous_lac, bookie_id))
+        commands = [*core.on_answers(found), *_unless_over(core, now)]
 
 
 def _unless_over(core: LongPoll, now: float) -> list[Command]:
@@ -137,12 +156,31 @@ def _ask_poll(environment: Environment, access: Access, ask: AskPoll, mail: Mail
     environment.pool.ask(ask.bookie_id, question)
 
 
-def _poll_answer(answer: Answer) -> PollAnswer:
+def _poll_answer(
+    environment: Environment,
+    access: Access,
+    answer: Answer,
+    previous_lac: int,
+    bookie_id: BookieId,
+) -> PollAnswer:
+    """The LAC that a bookie shows, with the entry that it delivers if that one is good."""
     request_id, outcome, response = answer
-    lac = NO_ENTRY
-    if isinstance(response, ReadResponse) and response.max_lac is not None:
-        lac = response.max_lac
-    return PollAnswer(request_id=request_id, outcome=outcome, lac=lac)
+    if not isinstance(response, ReadResponse) or response.max_lac is None:
+        return PollAnswer(request_id=request_id, outcome=outcome)
+    entry: Entry | None = None
+    entry_id = previous_lac + 1
+    if response.body is not None and response.entry_id == entry_id:
+        try:
+            entry = decode_entry(
+                bytes(response.body),
+                ledger_id=access.ledger_id,
+                entry_id=entry_id,
+                digest=access.digest,
+            )
+        except CorruptionError:
+            # Rot in its copy says nothing about the LAC; the entry is read from another one.
+            environment.on_corruption(CorruptCopy(access.ledger_id, entry_id, bookie_id))
+    return PollAnswer(request_id=request_id, outcome=outcome, lac=response.max_lac, entry=entry)
 
 
 def _check_open(mail: Mailbox, access: Access) -> None:

@@ -31,6 +31,7 @@ from ledger_client.core.recovery import Recovery
 from ledger_client.entries import EntryReader
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError, error_of, kind_of
+from ledger_client.health import CorruptCopy
 from ledger_client.requests import Adds, Answer, FoundEntries, Mailbox, Reads
 from ledger_client.sender import records_of
 from metadata import update
@@ -39,7 +40,7 @@ from metadata.update import VersionedLedger
 from wire.batch import join_records
 from wire.entry import Entries, Entry, decode_entry, encode_entry
 from wire.errors import CorruptionError, LedgerError
-from wire.types import FRAME_BYTES_MAX, LAST_ENTRY, Flag
+from wire.types import FRAME_BYTES_MAX, LAST_ENTRY, BookieId, Flag
 
 
 class LedgerRecovery:
@@ -53,7 +54,8 @@ class LedgerRecovery:
         self._core = Recovery(ledger.metadata, request_ids=environment.request_ids)
         self._mail = Mailbox()
         self._commands: deque[Command] = deque()
-        self._reads: dict[int, int] = {}  # request to entry; LAST_ENTRY asks for the LAC
+        #: Request to entry and bookie; LAST_ENTRY asks for the LAC.
+        self._reads: dict[int, tuple[int, BookieId]] = {}
         self._records: dict[int, bytes] = {}  # first entry to its run of records
         self._end: RecoveryEnded | None = None
 
@@ -88,11 +90,12 @@ class LedgerRecovery:
         adds: list[AddAnswer] = []
         for answer in answers:
             request_id, outcome, content = answer
-            entry_id = self._reads.pop(request_id, None)
-            if entry_id is None:
+            read = self._reads.pop(request_id, None)
+            if read is None:
                 adds.append(AddAnswer(request_id, outcome, content))  # type: ignore[arg-type]
                 continue
-            outcome, entry = self._verified(answer, entry_id)
+            entry_id, bookie_id = read
+            outcome, entry = self._verified(answer, entry_id, bookie_id)
             if entry_id == LAST_ENTRY:
                 lacs.append(LacAnswer(request_id, outcome, entry.lac if entry else -1))
             else:
@@ -112,7 +115,9 @@ class LedgerRecovery:
         if adds:
             self._commands.extend(self._core.on_add_answers(adds, now))
 
-    def _verified(self, answer: Answer, entry_id: int) -> tuple[Outcome, Entry | None]:
+    def _verified(
+        self, answer: Answer, entry_id: int, bookie_id: BookieId
+    ) -> tuple[Outcome, Entry | None]:
         found = answer.content
         if answer.outcome is not Outcome.OK or not isinstance(found, FoundEntries):
             return answer.outcome, None
@@ -125,6 +130,8 @@ class LedgerRecovery:
                 digest=self._access.digest,
             )
         except CorruptionError:
+            copy = CorruptCopy(self._access.ledger_id, entry_id, bookie_id)
+            self._environment.on_corruption(copy)
             return Outcome.CORRUPT, None
         return Outcome.OK, entry
 
@@ -177,7 +184,7 @@ class LedgerRecovery:
 
     def _read(self, ask: AskLac | AskRecoveryRead) -> None:
         entry_id = ask.entry_id if isinstance(ask, AskRecoveryRead) else LAST_ENTRY
-        self._reads[ask.request_id] = entry_id
+        self._reads[ask.request_id] = (entry_id, ask.bookie_id)
         request = Reads(
             request_id=ask.request_id,
             sink=self._mail.take,

@@ -1,11 +1,17 @@
 """The client without `async`, for scripts, threads and asyncio programs.
 
-    with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
-        with client.create(password=b"secret") as ledger:
-            ledger.append(b"hello")
+    >>> from ledger_client.sync import LedgerClient
+    >>> with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
+    ...     with client.create(password=b"secret") as ledger:
+    ...         print(ledger.append(b"hello"))
+    ...     with client.open(ledger.id, password=b"secret") as reader:
+    ...         print([entry.payload for entry in reader.read(0, reader.last_confirmed)])
+    0
+    [b'hello']
 
 One thread of the client's own runs everything; calls may come from any number of threads. `submit`
 methods return a `concurrent.futures.Future` at once, which `asyncio.wrap_future` makes awaitable.
+A call that is interrupted (Ctrl-C) goes on without its caller.
 """
 
 from __future__ import annotations
@@ -25,105 +31,44 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
-import trio
-
 from ledger_client import client as asynchronous
+from ledger_client.bookie_info import BookieSpace
 from ledger_client.core.options import WriterOptions
+from ledger_client.core.placement import PlacementPolicy
+from ledger_client.core.quarantine import QuarantineOptions
 from ledger_client.core.reader import ReadOptions
 from ledger_client.entries import LedgerEntry
 from ledger_client.errors import ClientClosedError
+from ledger_client.health import ClientStatistics
+from ledger_client.loop import Loop
 from ledger_client.reader import LedgerReader as AsyncReader
-from ledger_client.reader import LedgerTail as AsyncTail
+from ledger_client.tail import LedgerTail as AsyncTail
 from ledger_client.writer import LedgerWriter as AsyncWriter
+from metadata.discovery import Bookies
 from metadata.model import LedgerMetadata
 from wire.types import DigestType, LedgerId
 
 T = TypeVar("T")
 
+#: Bytes that were submitted and have no end yet; above, `submit` waits.
 SUBMITTED_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-class _Loop:
-    """The thread that runs trio, from the opening of the client to its end."""
-
-    def __init__(self, client: asynchronous.LedgerClient) -> None:
-        self._client = client
-        self._opened: Future[None] = Future()
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._nursery: trio.Nursery | None = None
-        self._stop: trio.Event | None = None
-        self._thread = threading.Thread(target=self._run, name="ledger-client", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-        self._opened.result()
-
-    def stop(self) -> None:
-        assert self._token is not None
-        assert self._stop is not None
-        self._token.run_sync_soon(self._stop.set)
-        self._thread.join()
-
-    def submit(self, job: Callable[[], Awaitable[T]]) -> Future[T]:
-        return self.submit_in_order(lambda: job)
-
-    def submit_in_order(self, begin: Callable[[], Callable[[], Awaitable[T]]]) -> Future[T]:
-        """Call `begin` in the order of these calls; what it returns is awaited in any order."""
-        future: Future[T] = Future()
-        if self._token is None:
-            raise ClientClosedError("the client is not open: use it inside its `with` block")
-        try:
-            self._token.run_sync_soon(self._begin, begin, future)
-        except trio.RunFinishedError:
-            raise ClientClosedError("the client was closed") from None
-        return future
-
-    def _begin(self, begin: Callable[[], Callable[[], Awaitable[T]]], future: Future[T]) -> None:
-        assert self._nursery is not None
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            job = begin()
-        except Exception as error:  # whatever it is, it belongs to who asked
-            future.set_exception(error)
-            return
-        self._nursery.start_soon(self._work, job, future)
-
-    async def _work(self, job: Callable[[], Awaitable[T]], future: Future[T]) -> None:
-        try:
-            result = await job()
-        except trio.Cancelled:
-            future.set_exception(ClientClosedError("the client was closed meanwhile"))
-            raise
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    def _run(self) -> None:
-        try:
-            trio.run(self._main)
-        except BaseException as error:
-            if self._opened.done():
-                raise
-            self._opened.set_exception(error)
-
-    async def _main(self) -> None:
-        self._stop = trio.Event()
-        async with self._client, trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self._token = trio.lowlevel.current_trio_token()
-            self._opened.set_result(None)
-            await self._stop.wait()
-            nursery.cancel_scope.cancel()
+#: What an entry counts for beside its payload.
+_ENTRY_BYTES: Final = 64
+_LOOK_SECONDS: Final = 0.05
 
 
 class LedgerClient:
     """The same as `ledger_client.LedgerClient`, as an ordinary context manager."""
 
-    def __init__(self, uri: str) -> None:
-        self._client = asynchronous.LedgerClient(uri)
-        self._loop = _Loop(self._client)
+    def __init__(
+        self,
+        uri: str,
+        *,
+        policy: PlacementPolicy | None = None,
+        quarantine: QuarantineOptions | None = None,
+    ) -> None:
+        self._client = asynchronous.LedgerClient(uri, policy=policy, quarantine=quarantine)
+        self._loop = Loop(self._client)
 
     def __enter__(self) -> Self:
         self._loop.start()
@@ -151,6 +96,8 @@ class LedgerClient:
         digest_type: DigestType = DigestType.CRC32C,
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
+        given_entry_ids: bool = False,
+        deferred_sync: bool = False,
         options: WriterOptions | None = None,
     ) -> LedgerWriter:
         job = partial(
@@ -162,50 +109,98 @@ class LedgerClient:
             digest_type=digest_type,
             custom_metadata=custom_metadata,
             ledger_id=ledger_id,
+            given_entry_ids=given_entry_ids,
+            deferred_sync=deferred_sync,
             options=options,
         )
-        return LedgerWriter(self._loop, self._loop.submit(job).result())
+        return LedgerWriter(self._loop, self._loop.call(job))
 
     def open(
-        self, ledger_id: int, *, password: bytes = b"", options: ReadOptions | None = None
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        digest_type: DigestType | None = None,
+        options: ReadOptions | None = None,
     ) -> LedgerReader:
-        job = partial(self._client.open, ledger_id, password=password, options=options)
-        return LedgerReader(self._loop, self._loop.submit(job).result())
+        job = partial(
+            self._client.open,
+            ledger_id,
+            password=password,
+            digest_type=digest_type,
+            options=options,
+        )
+        return LedgerReader(self._loop, self._loop.call(job))
 
     def open_no_recovery(
-        self, ledger_id: int, *, password: bytes = b"", options: ReadOptions | None = None
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        digest_type: DigestType | None = None,
+        options: ReadOptions | None = None,
     ) -> LedgerReader:
-        job = partial(self._client.open_no_recovery, ledger_id, password=password, options=options)
-        return LedgerReader(self._loop, self._loop.submit(job).result())
+        job = partial(
+            self._client.open_no_recovery,
+            ledger_id,
+            password=password,
+            digest_type=digest_type,
+            options=options,
+        )
+        return LedgerReader(self._loop, self._loop.call(job))
 
     def tail(
-        self, ledger_id: int, *, password: bytes = b"", first: int = 0
-    ) -> Iterator[LedgerEntry]:
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        digest_type: DigestType | None = None,
+        first: int = 0,
+        options: ReadOptions | None = None,
+    ) -> LedgerTail:
         """Entries as they are confirmed, until the ledger is closed; waits between them."""
-        job = partial(self._client.tail, ledger_id, password=password, first=first)
-        tail: AsyncTail = self._loop.submit(job).result()
-        return _entries(self._loop, tail)
+        job = partial(
+            self._client.tail,
+            ledger_id,
+            password=password,
+            digest_type=digest_type,
+            first=first,
+            options=options,
+        )
+        return LedgerTail(self._loop, self._loop.call(job))
 
     def metadata(self, ledger_id: int) -> LedgerMetadata:
-        return self._loop.submit(partial(self._client.metadata, ledger_id)).result()
+        return self._loop.call(partial(self._client.metadata, ledger_id))
 
     def exists(self, ledger_id: int) -> bool:
-        return self._loop.submit(partial(self._client.exists, ledger_id)).result()
+        return self._loop.call(partial(self._client.exists, ledger_id))
 
     def delete(self, ledger_id: int) -> None:
-        self._loop.submit(partial(self._client.delete, ledger_id)).result()
+        self._loop.call(partial(self._client.delete, ledger_id))
 
     def list(self) -> Sequence[LedgerId]:
         async def collect(ids: AsyncIterator[LedgerId]) -> Sequence[LedgerId]:
             return [ledger_id async for ledger_id in ids]
 
-        return self._loop.submit(lambda: collect(self._client.list())).result()
+        return self._loop.call(lambda: collect(self._client.list()))
+
+    def bookies(self) -> Bookies:
+        return self._client.bookies()
+
+    def bookie_info(self, bookie_id: str) -> BookieSpace:
+        return self._loop.call(partial(self._client.bookie_info, bookie_id))
+
+    def statistics(self) -> ClientStatistics:
+        async def ask() -> ClientStatistics:
+            return self._client.statistics()
+
+        return self._loop.call(ask)
 
 
 class LedgerWriter:
     """A ledger to be filled, from any thread."""
 
-    def __init__(self, loop: _Loop, writer: AsyncWriter) -> None:
+    def __init__(self, loop: Loop, writer: AsyncWriter) -> None:
         self.id = writer.id
         self._loop = loop
         self._writer = writer
@@ -217,40 +212,57 @@ class LedgerWriter:
         return self._writer.last_confirmed
 
     @property
+    def last_appended(self) -> int:
+        return self._writer.last_appended
+
+    @property
     def metadata(self) -> LedgerMetadata:
         return self._writer.metadata
 
-    def append(self, payload: bytes) -> int:
-        return self.submit(payload).result()
+    def append(self, payload: bytes, *, entry_id: int | None = None) -> int:
+        return self.submit(payload, entry_id=entry_id).result()
 
-    def submit(self, payload: bytes) -> Future[int]:
+    def submit(self, payload: bytes, *, entry_id: int | None = None) -> Future[int]:
         """Append without waiting for the end of it. One thread's entries keep their order.
 
-        Waits for room above `SUBMITTED_BYTES_MAX` bytes that have no end yet.
+        Waits for room above `SUBMITTED_BYTES_MAX` bytes that have no end yet, unless it fills a
+        gap that others wait for.
         """
-        size = len(payload)
+        size = len(payload) + _ENTRY_BYTES
         with self._room:
-            self._room.wait_for(lambda: self._bytes < SUBMITTED_BYTES_MAX)
+            while not self._room.wait_for(partial(self._may_submit, entry_id), _LOOK_SECONDS):
+                pass  # whether it fills a gap is known in the other thread, which tells nobody
             self._bytes += size
         try:
-            future = self._loop.submit_in_order(partial(self._writer.put, payload))
+            begin = partial(self._writer.put, payload, entry_id=entry_id)
+            future = self._loop.submit_in_order(begin)
         except ClientClosedError:
             self._release(size)
             raise
         future.add_done_callback(lambda _: self._release(size))
         return future
 
+    def _may_submit(self, entry_id: int | None) -> bool:
+        if self._bytes < SUBMITTED_BYTES_MAX:
+            return True
+        return entry_id is not None and self._writer.fills_gap(entry_id)
+
     def _release(self, size: int) -> None:
         with self._room:
             self._bytes -= size
             self._room.notify_all()
 
-    def append_many(self, payloads: Iterable[bytes]) -> Sequence[int]:
+    def append_many(
+        self, payloads: Iterable[bytes], *, entry_ids: Iterable[int] | None = None
+    ) -> Sequence[int]:
         """The payloads are taken from the client's thread: hand over a list if that matters."""
-        return self._loop.submit(partial(self._writer.append_many, payloads)).result()
+        return self._loop.call(partial(self._writer.append_many, payloads, entry_ids=entry_ids))
+
+    def force(self) -> int:
+        return self._loop.call(self._writer.force)
 
     def close(self) -> None:
-        self._loop.submit(self._writer.close).result()
+        self._loop.call(self._writer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -261,13 +273,13 @@ class LedgerWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._loop.submit(partial(self._writer.__aexit__, kind, error, traceback)).result()
+        self._loop.call(partial(self._writer.__aexit__, kind, error, traceback))
 
 
 class LedgerReader:
     """A ledger to read from, from any thread."""
 
-    def __init__(self, loop: _Loop, reader: AsyncReader) -> None:
+    def __init__(self, loop: Loop, reader: AsyncReader) -> None:
         self.id = reader.id
         self._loop = loop
         self._reader = reader
@@ -292,13 +304,19 @@ class LedgerReader:
         async def begin() -> _Batches:
             return self._reader.read(first, last)
 
-        return _entries(self._loop, self._loop.submit(begin).result())
+        return _entries(self._loop, self._loop.call(begin))
+
+    def read_unconfirmed(self, first: int, last: int) -> Iterator[LedgerEntry]:
+        async def begin() -> _Batches:
+            return self._reader.read_unconfirmed(first, last)
+
+        return _entries(self._loop, self._loop.call(begin))
 
     def read_last_confirmed(self) -> int:
-        return self._loop.submit(self._reader.read_last_confirmed).result()
+        return self._loop.call(self._reader.read_last_confirmed)
 
     def close(self) -> None:
-        self._loop.submit(self._reader.close).result()
+        self._loop.call(self._reader.close)
 
     def __enter__(self) -> Self:
         return self
@@ -312,11 +330,45 @@ class LedgerReader:
         return None
 
 
+class LedgerTail:
+    """An iterator over entries as they are confirmed; ends with the ledger, or by `close`."""
+
+    def __init__(self, loop: Loop, tail: AsyncTail) -> None:
+        self.id = tail.id
+        self._loop = loop
+        self._tail = tail
+        self._entries = _entries(loop, tail)
+
+    @property
+    def last_confirmed(self) -> int:
+        return self._tail.last_confirmed
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LedgerEntry:
+        return next(self._entries)
+
+    def close(self) -> None:
+        self._loop.call(self._tail.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
 class _Batches(Protocol):
     async def next_batch(self) -> list[LedgerEntry]: ...
 
 
-def _entries(loop: _Loop, batches: _Batches) -> Iterator[LedgerEntry]:
+def _entries(loop: Loop, batches: _Batches) -> Iterator[LedgerEntry]:
     """One trip to the other thread per batch, not per entry."""
-    while batch := loop.submit(batches.next_batch).result():
+    while batch := loop.call(batches.next_batch):
         yield from batch

@@ -147,6 +147,11 @@ class LedgerWriter:
 
         return wait
 
+    def fills_gap(self, entry_id: int) -> bool:
+        """Whether entries with higher ids wait for lower ones, as this one is."""
+        held_from = self._core.held_from
+        return held_from is not None and entry_id < held_from
+
     async def append_many(
         self, payloads: Iterable[bytes], *, entry_ids: Iterable[int] | None = None
     ) -> Sequence[int]:
@@ -262,9 +267,8 @@ class LedgerWriter:
         """Whether a payload is taken, or refused, at once."""
         if self._intake.has_room or self._core.failure is not None:
             return True
-        # What fills a gap may not wait for room, which those behind the gap will not make.
-        held_from = self._core.held_from
-        return entry_id is not None and held_from is not None and entry_id < held_from
+        # It may not wait for room, which those behind the gap will not make.
+        return entry_id is not None and self.fills_gap(entry_id)
 
     def _put(self, payload: bytes, entry_id: int | None) -> tuple[Batch, int]:
         failure = self._core.failure
