@@ -7,6 +7,7 @@ Nothing is inserted per entry; readers cut entries out of the block. The event l
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 from bookie.core.runs import Run
 
@@ -16,17 +17,19 @@ BlockKey = tuple[int, int, int]
 BLOCK_BYTES_MAX = 256 * 1024
 LATEST_MAX = 16
 
+B = TypeVar("B", bound=Run)
 
-class ReadCache:
+
+class ReadCache(Generic[B]):
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.hits = 0
         self.misses = 0
-        self._blocks: OrderedDict[BlockKey, Run] = OrderedDict()
-        self._latest: OrderedDict[int, Run] = OrderedDict()  # by ledger: the block it read last
+        self._blocks: OrderedDict[BlockKey, B] = OrderedDict()
+        self._latest: OrderedDict[int, B] = OrderedDict()  # by ledger: the block it read last
 
-    def get(self, key: BlockKey) -> Run | None:
+    def get(self, key: BlockKey) -> B | None:
         block = self._blocks.get(key)
         if block is None:
             self.misses += 1
@@ -35,7 +38,7 @@ class ReadCache:
         self._blocks.move_to_end(key)
         return block
 
-    def latest(self, ledger_id: int, entry_id: int) -> Run | None:
+    def latest(self, ledger_id: int, entry_id: int) -> B | None:
         """The block that a reader of this ledger had last, if it holds the entry too.
 
         The usual case of a sequential reader: no look-up in the index at all.
@@ -46,7 +49,11 @@ class ReadCache:
         self.hits += 1
         return block
 
-    def remember(self, ledger_id: int, block: Run) -> None:
+    def last(self, ledger_id: int) -> B | None:
+        """The same whatever it holds: the entry behind it is often in the same run."""
+        return self._latest.get(ledger_id)
+
+    def remember(self, ledger_id: int, block: B) -> None:
         """Make a block the latest of its ledger. A few are kept beside the limit by bytes."""
         self._latest[ledger_id] = block
         self._latest.move_to_end(ledger_id)
@@ -57,7 +64,7 @@ class ReadCache:
         """The ledger was dropped. Blocks of it that are still cached are never asked for again."""
         self._latest.pop(ledger_id, None)
 
-    def put(self, key: BlockKey, block: Run) -> None:
+    def put(self, key: BlockKey, block: B) -> None:
         """Keep a block, unless it is so large that it would drive out everything else."""
         size = len(block.body)
         if size > self.bytes_max // 16 or key in self._blocks:

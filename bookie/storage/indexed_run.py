@@ -211,6 +211,27 @@ class IndexedRun:
             return range(0, self.body_bytes + 1, self._record_bytes)
         return self._starts or self._load_starts()
 
+    def part(self, start: int, end: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Ids of the records start..end-1, and where each begins if the first begins at 0.
+
+        As ranges wherever these say it all, as `runs.Run` wants them.
+        """
+        ids: Sequence[int]
+        starts: Sequence[int]
+        first = self.first
+        if self._flags & DENSE:
+            ids = range(first + start, first + end)
+        else:
+            deltas = (self._deltas or self._load_deltas())[start:end]
+            ids = runs.packed_ids([first + delta for delta in deltas])
+        if self._flags & FIXED:
+            size = self._record_bytes
+            starts = range(0, (end - start) * size + 1, size)
+        else:
+            starts = (self._starts or self._load_starts())[start : end + 1]
+            starts = runs.shifted(starts, -starts[0])
+        return ids, starts
+
     def _load_deltas(self) -> array[int]:
         deltas = _unpack("H", self.value[_HEADER.size : _HEADER.size + 2 * self.entry_count])
         if deltas[0] != 0 or deltas[-1] != self.last - self.first:

@@ -12,14 +12,16 @@ them fail.
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bookie.core.ledger import Ledger
 from bookie.core.read_cache import BLOCK_BYTES_MAX, BlockKey, ReadCache
-from bookie.core.runs import PREFIX_BYTES, Run, packed_ids, run_of, shifted
+from bookie.core.runs import PREFIX_BYTES, Run, run_of
 from bookie.core.write_cache import Part, find, lowest
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
@@ -29,7 +31,21 @@ from wire.types import LAST_ENTRY, NO_ENTRY
 #: How many unreadable places are remembered, and for how long they are not tried again.
 _BAD_PLACES_MAX: Final = 1024
 _BAD_SECONDS: Final = 60.0
-_IDS_BYTES: Final = 16
+#: Records of one size are cut this many at a time: 180 ns each, against 420 for slice by slice.
+_CHUNK: Final = 64
+_RECORD_HEAD: Final = struct.Struct(">Iqq")  # length, ledger id, entry id
+
+
+class Block(Run):
+    """Neighbouring records of one run in an entry log."""
+
+    __slots__ = ("source",)
+
+    def __init__(
+        self, ids: Sequence[int], starts: Sequence[int], body: bytes, source: IndexedRun
+    ) -> None:
+        super().__init__(ids, starts, body)
+        self.source = source
 
 
 class Cold(NamedTuple):
@@ -39,6 +55,14 @@ class Cold(NamedTuple):
     run: IndexedRun
     start: int  # positions of records in the run
     end: int
+
+    def neighbours(self, entry_id: int) -> int:
+        """How many entries from this one on it surely holds, itself included."""
+        position = self.run.position(entry_id)
+        if not self.start <= position < self.end:
+            return 1
+        ids, _ = self.run.part(position, self.end)
+        return len(ids) if type(ids) is range else 1
 
 
 class Batch(NamedTuple):
@@ -63,7 +87,7 @@ class Reads:
         self._clock = clock
         self._on_damage = on_damage  # directory, run, what was wrong
         self._bad: OrderedDict[tuple[int, int], float] = OrderedDict()
-        self.cache = ReadCache(cache_bytes)
+        self.cache: ReadCache[Block] = ReadCache(cache_bytes)
         self.entries_read = 0
         self.errors = 0
 
@@ -97,23 +121,25 @@ class Reads:
         entry_ids = list(entry_ids)
         at, count = 0, len(entry_ids)
         low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
-        sequential = count > 1 and entry_ids[-1] - entry_ids[0] == count - 1
+        is_row = count > 1 and _are_neighbours(entry_ids)
         while at < count:
             entry_id = entry_ids[at]
             block = self.cache.latest(ledger.id, entry_id)
             if block is None or entry_id >= low:
-                answers.append(self.read(ledger, entry_id, sequential=sequential))
+                answer = self.read(ledger, entry_id, sequential=is_row)
+                answers.append(answer)
                 at += 1
+                if is_row and type(answer) is Cold and entry_id < low:
+                    # Whoever has to wait for a block has to wait for all that is wanted of it.
+                    covered = min(answer.neighbours(entry_id), count - at + 1, low - entry_id)
+                    answers += [answer] * (covered - 1)
+                    at += covered - 1
                 continue
             position = block.position(entry_id)
             length = min(block.neighbours(position), count - at, low - entry_id)
-            if length > 1 and entry_ids[at : at + length] != list(
-                range(entry_id, entry_id + length)
-            ):
+            if not is_row and not _are_neighbours(entry_ids[at : at + length]):
                 length = 1
-            starts = block.starts[position : position + length + 1]
-            body = block.body
-            answers += [body[start + PREFIX_BYTES : end] for start, end in pairwise(starts)]
+            answers += _entries(block, position, length)
             at += length
             ledger.last_read = entry_id + length - 1
             self.entries_read += length
@@ -129,7 +155,7 @@ class Reads:
         """
         if first < 0 or not ledger.exists:
             return ledger.absent()
-        batch = Batch([], 0)
+        pieces: list[bytes] = []
         entry_id = first
         room = bytes_max
         count_left = count_max if count_max > 0 else 2**31
@@ -150,13 +176,13 @@ class Reads:
             if count == 0:
                 break
             piece = found.body[begin : starts[position + count]]
-            batch.pieces.append(piece)
+            pieces.append(piece)
             room -= len(piece)
             entry_id += count
             count_left -= count
         ledger.last_read = entry_id - 1
         self.entries_read += entry_id - first
-        return batch._replace(entry_count=entry_id - first)
+        return Batch(pieces, entry_id - first)
 
     def last_entry(self, ledger: Ledger) -> int:
         """The highest entry id here, NO_ENTRY if there is none."""
@@ -183,7 +209,7 @@ class Reads:
         ledger.loaded = True
         return ledger.lac
 
-    def fetch(self, cold: Cold) -> Run | Exception:
+    def fetch(self, cold: Cold) -> Block | Exception:
         """Read a cold piece; for a reader thread."""
         directory = self._directories[cold.ledger.home]
         try:
@@ -192,9 +218,9 @@ class Reads:
         except (OSError, LedgerError) as error:
             return error
 
-    def put(self, cold: Cold, found: Run | Exception) -> None:
+    def put(self, cold: Cold, found: Block | Exception) -> None:
         """Take what `fetch` brought, unless its run has been deleted or moved meanwhile."""
-        if isinstance(found, Run):
+        if isinstance(found, Block):
             if self._is_alive(cold):
                 self.cache.put(_key(cold), found)
                 self.cache.remember(cold.ledger.id, found)
@@ -222,15 +248,20 @@ class Reads:
 
     def _block(
         self, ledger: Ledger, entry_id: int, *, sequential: bool, again: bool = False
-    ) -> Run | Status | Cold:
+    ) -> Block | Status | Cold:
         """The block of an entry log that holds the entry."""
-        block = self.cache.latest(ledger.id, entry_id)
-        if block is not None:
+        block = self.cache.last(ledger.id)
+        if block is not None and block.position(entry_id) >= 0:
+            self.cache.hits += 1
             return block
         directory = self._directories[ledger.home]
         index = directory.index
         try:
-            run = index.find_run(ledger.id, entry_id)
+            run: IndexedRun | None
+            if block is not None and not again and block.source.position(entry_id) >= 0:
+                run = block.source  # the next block of the same run: no need to look it up
+            else:
+                run = index.find_run(ledger.id, entry_id)
             if run is None:
                 return ledger.absent()
             runs = [run]
@@ -266,24 +297,21 @@ class Reads:
         self.errors += 1
         return Status.IO_ERROR
 
-    def _checked(self, cold: Cold, data: bytes) -> Run:
-        """The records as a run, if the first and the last of them are what the index says."""
+    def _checked(self, cold: Cold, data: bytes) -> Block:
+        """The records as a block, if the first and the last of them are what the index says."""
         run = cold.run
-        starts = shifted(run.starts()[cold.start : cold.end + 1], -run.start(cold.start))
-        ids = packed_ids(run.entry_ids()[cold.start : cold.end])
+        ids, starts = run.part(cold.start, cold.end)
         if len(data) != starts[-1]:
             raise CorruptionError(f"{run} is cut short")
         for position in (0, len(ids) - 1):
             begin, end = starts[position], starts[position + 1]
-            length = int.from_bytes(data[begin : begin + PREFIX_BYTES], "big")
-            found = data[begin + PREFIX_BYTES : begin + PREFIX_BYTES + _IDS_BYTES]
-            wanted = cold.ledger.id.to_bytes(8, "big") + ids[position].to_bytes(8, "big")
-            if length != end - begin - PREFIX_BYTES or found != wanted:
+            wanted = (end - begin - PREFIX_BYTES, cold.ledger.id, ids[position])
+            if end - begin < _RECORD_HEAD.size or _RECORD_HEAD.unpack_from(data, begin) != wanted:
                 raise CorruptionError(
                     f"entry log {run.log_id:08x}: entry {cold.ledger.id}/{ids[position]} is not "
                     f"where the index has it, at offset {run.body_offset + run.start(cold.start)}"
                 )
-        return Run(ids, starts, data)
+        return Block(ids, starts, data, run)
 
     def _is_alive(self, cold: Cold) -> bool:
         try:
@@ -316,14 +344,42 @@ def _piece(ledger: Ledger, run: IndexedRun, entry_id: int, *, sequential: bool) 
         return Cold(ledger, run, position, position + 1)
     if run.body_bytes <= BLOCK_BYTES_MAX:
         return Cold(ledger, run, 0, run.entry_count)
-    # Blocks are cut at fixed record positions, so that every reader cuts the same ones.
-    step = max(1, run.entry_count * BLOCK_BYTES_MAX // run.body_bytes)
+    # Blocks are cut at fixed record positions, so that every reader cuts the same ones, and into
+    # as many records each, so that none is hardly worth its look-up.
+    step_max = max(1, run.entry_count * BLOCK_BYTES_MAX // run.body_bytes)
+    block_count = -(-run.entry_count // step_max)
+    step = -(-run.entry_count // block_count)
     start = position - position % step
     return Cold(ledger, run, start, min(start + step, run.entry_count))
 
 
 def _key(cold: Cold) -> BlockKey:
     return cold.ledger.home, cold.run.location, cold.start << 16 | cold.end
+
+
+def _are_neighbours(entry_ids: list[int]) -> bool:
+    first, count = entry_ids[0], len(entry_ids)
+    return entry_ids[-1] - first == count - 1 and entry_ids == list(range(first, first + count))
+
+
+def _entries(block: Block, position: int, count: int) -> list[bytes]:
+    """The entries at position..position+count-1."""
+    starts, body = block.starts, block.body
+    entries: list[bytes] = []
+    if type(starts) is not range:
+        borders = pairwise(starts[position : position + count + 1])
+        return [body[start + PREFIX_BYTES : end] for start, end in borders]
+    size = starts.step
+    while count > 0:
+        entries += _records(size, min(count, _CHUNK)).unpack_from(body, starts[position])
+        position += _CHUNK
+        count -= _CHUNK
+    return entries
+
+
+@lru_cache(maxsize=256)
+def _records(size: int, count: int) -> struct.Struct:
+    return struct.Struct(f"{PREFIX_BYTES}x{size - PREFIX_BYTES}s" * count)
 
 
 def _fitting(starts: Sequence[int], position: int, count: int, limit: int) -> int:

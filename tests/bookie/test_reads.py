@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from bookie.core.read_cache import BLOCK_BYTES_MAX, LATEST_MAX, ReadCache
-from bookie.core.runs import run_of
+from bookie.core.runs import Run, run_of
+from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.reads import Batch, Cold
 from tests.bookie.machine import Machine, entries_of, small_options
 from wire.errors import Status
-from wire.types import Flag
+from wire.types import LAST_ENTRY, Flag
 
 RECOVERY = int(Flag.RECOVERY_ADD)
 
@@ -95,6 +96,84 @@ def test_run_of_reads_answers_each_by_itself() -> None:
         b"newer", b"0", no, b"2", b"cached", b"18", no, no, b"6", b"8", b"10", b"10",
     ]  # fmt: skip
     assert machine.engine.read_run(2, [0, 1]) == [Status.NO_LEDGER] * 2
+
+
+@pytest.mark.parametrize("sizes", [[70], [70, 71, 300]])
+def test_neighbours_are_cut_out_of_their_block_whatever_their_sizes(sizes: list[int]) -> None:
+    entries = {n: bytes([n]) * sizes[n % len(sizes)] for n in range(150)}
+    machine = stored(entries)
+    for first, last in [(0, 150), (3, 131), (149, 150), (80, 150)]:
+        found = machine.engine.read_run(1, range(first, last))
+        assert [entry[32:] for entry in found if isinstance(entry, bytes)] == [
+            entries[n] for n in range(first, last)
+        ]
+
+
+def count_look_ups(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The entry ids that the index is asked for from now on."""
+    index = machine.engine.directories[0].index
+    asked: list[int] = []
+    find_run = index.find_run
+
+    def counted(ledger_id: int, entry_id: int) -> IndexedRun | None:
+        asked.append(entry_id)
+        return find_run(ledger_id, entry_id)
+
+    monkeypatch.setattr(index, "find_run", counted)
+    return asked
+
+
+def test_row_of_reads_that_must_wait_waits_for_each_block_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = BLOCK_BYTES_MAX // 4
+    machine = stored(dict.fromkeys(range(10), b"x" * size), cached=False)
+    machine.add(1, [(5, b"newer")], None, flags=RECOVERY)
+    asked = count_look_ups(machine, monkeypatch)
+    found = machine.engine.read_run(1, range(1, 5))
+    assert [(cold.start, cold.end) for cold in found if isinstance(cold, Cold)] == [
+        (0, 3), (0, 3), (3, 6), (3, 6),
+    ]  # fmt: skip
+    assert asked == [1, 3]
+    found = machine.engine.read_run(1, range(3, 8))
+    assert [type(answer) for answer in found] == [Cold, Cold, bytes, Cold, Cold]
+
+
+def test_last_entry_among_cold_reads_stands_for_itself() -> None:
+    machine = stored(dict.fromkeys(range(10), b"x" * (BLOCK_BYTES_MAX // 4)), cached=False)
+    found = machine.engine.read_run(1, [LAST_ENTRY, 0, 1])
+    places = [(cold.start, cold.end) for cold in found if isinstance(cold, Cold)]
+    assert places == [(9, 10), (0, 3), (0, 3)]
+
+
+def test_next_block_of_a_run_is_found_without_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = BLOCK_BYTES_MAX // 4
+    machine = stored({n: bytes([n]) * size for n in range(10)})
+    asked = count_look_ups(machine, monkeypatch)
+    assert [machine.read(1, n) for n in range(10)] == [bytes([n]) * size for n in range(10)]
+    assert asked == [0]
+
+
+def test_next_block_of_a_run_that_moved_is_looked_up_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = BLOCK_BYTES_MAX // 4
+    machine = stored({n: bytes([n]) * size for n in range(10)})
+    asked = count_look_ups(machine, monkeypatch)
+    assert machine.read(1, 0) == bytes(size)
+    directory = machine.engine.directories[0]
+    read_cached = directory.read_cached
+    moved = [True]
+
+    def gone_once(run: IndexedRun, start: int, end: int) -> bytes | None:
+        if moved.pop():
+            moved.append(False)
+            raise FileNotFoundError(run)
+        moved.append(False)
+        return read_cached(run, start, end)
+
+    monkeypatch.setattr(directory, "read_cached", gone_once)
+    assert [machine.read(1, n) for n in range(10)] == [bytes([n]) * size for n in range(10)]
+    assert asked == [0, 3]
+    assert machine.damage == []
 
 
 def test_batch_goes_from_log_to_cache_and_ends_at_the_first_gap() -> None:
@@ -197,7 +276,7 @@ def test_reads_under_way_keep_their_ledger_in_memory() -> None:
 
 
 def test_read_cache_keeps_to_its_size_and_drops_the_oldest() -> None:
-    cache = ReadCache(1600)
+    cache: ReadCache[Run] = ReadCache(1600)
     blocks = [run_of([n], [bytes(60)]) for n in range(40)]
     for number, block in enumerate(blocks):
         cache.put((0, number, 0), block)
@@ -211,7 +290,7 @@ def test_read_cache_keeps_to_its_size_and_drops_the_oldest() -> None:
 
 
 def test_read_cache_remembers_the_latest_blocks_of_a_few_ledgers() -> None:
-    cache = ReadCache(0)
+    cache: ReadCache[Run] = ReadCache(0)
     for ledger_id in range(LATEST_MAX + 1):
         cache.remember(ledger_id, run_of([5, 6], [b"five", b"six"]))
     assert cache.latest(0, 5) is None
