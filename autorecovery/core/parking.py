@@ -134,7 +134,7 @@ def decode_parked(data: bytes, *, path: str = "parked") -> Parked:
             time_ms=_of_type(fields["timeMs"], int),
             is_accepted=_of_type(fields["accepted"], bool),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, InvalidMetadataError) as error:
         raise InvalidMetadataError(
             f"{path} is no verdict on a ledger ({error}), found {data[:40]!r}: delete it, the next "
             "worker writes it anew"
