@@ -92,6 +92,7 @@ class Connection(ABC):
         self._failures = 0
         self._retry_at = -math.inf
         self._has_answered = False
+        self._is_moving = False
 
     # ------------------------------------------------------------------ for owners
 
@@ -133,6 +134,7 @@ class Connection(ABC):
                 "bookie %s moved from %s:%d to %s:%d", self.bookie_id, self.place.endpoint.host,
                 self.place.endpoint.port, place.endpoint.host, place.endpoint.port,
             )  # fmt: skip
+            self._is_moving = True
             self._stream.close()
         elif self._connecting is not None:
             self._connecting.cancel()
@@ -188,6 +190,7 @@ class Connection(ABC):
         self._stream = stream
         self._frames = FrameBuffer()
         self._has_answered = False
+        self._is_moving = False
         self._sent_at = trio.current_time()
         self._unheard_since = None
         waiting, self._waiting = self._waiting, []
@@ -203,7 +206,7 @@ class Connection(ABC):
             self._stream = None
             self._out.clear()
             self._unsent_bytes = 0
-            if not self._has_answered:
+            if not self._has_answered and not self._is_moving:
                 self._on_failure()  # it accepts and says nothing: do not try again at once
             self._on_lost()
             self._end_open(Outcome.NOT_CONNECTED)
