@@ -51,7 +51,7 @@ from collections.abc import Callable
 
 import crc32c
 
-from wire import batch, build_v2, build_v3, scan_v2, scan_v3
+from wire import batch, build_v2, build_v3, scan_v2, scan_v3, scan_v3_runs
 from wire.digest import digest_for, master_key
 from wire.entry import decode_entries, encode_entries, encode_records
 from wire.errors import Status
@@ -110,7 +110,7 @@ def steps(payload_bytes: int, *, uneven: bool) -> tuple[int, dict[str, Callable[
             master_key=KEY,
         )
 
-    def frame_batch_answer() -> bytes:
+    def frame_batch_answer() -> object:
         return build_v2.batch_read_answer([body], request_id=1, ledger_id=LEDGER, first_entry_id=0)
 
     def verify() -> object:
@@ -156,7 +156,7 @@ def v3_steps(entries: list[bytes]) -> dict[str, Callable[[], object]]:
     acknowledged = [(1000 + i, LEDGER, i) for i in range(len(entries))]
     answers = build_v3.add_answers(acknowledged)
     return {
-        "bookie: scan v3 adds": lambda: scan_v3.scan_adds(adds, 0, len(adds)),
+        "bookie: scan v3 adds": lambda: scan_v3_runs.scan_add_runs(adds, 0, len(adds)),
         "bookie: build v3 add answers": lambda: build_v3.add_answers(acknowledged),
         "client: frame entries as v3 adds": lambda: build_v3.add_requests(
             numbered, ledger_id=LEDGER, master_key=KEY

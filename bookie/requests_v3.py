@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from bookie.authentication import AUTH_DISABLED
+from bookie.storage.journal_records import encode_add_head
 from wire import codec_v3
-from wire.build_v3 import add_answers, read_answer
+from wire.build_v3 import alike_add_answers, read_answers
 from wire.codec_v3 import Header, NotV3Error
 from wire.errors import LedgerError, Status
 from wire.framing import LENGTH_BYTES, payload_length
@@ -20,7 +21,6 @@ from wire.messages import (
     BareRequest,
     BareResponse,
     BookieInfoRequest,
-    Bytes,
     ForceRequest,
     ListEntriesRequest,
     ReadLacRequest,
@@ -31,8 +31,11 @@ from wire.messages import (
     StartTlsRequest,
     WriteLacRequest,
 )
-from wire.scan_v3 import ScannedAdd, scan_adds, scan_read
+from wire.scan_v2 import AddMix
+from wire.scan_v3 import scan_reads
+from wire.scan_v3_runs import AddMixV3, AddRunV3, scan_add_runs
 from wire.types import LedgerId, Operation
+from wire.varint import decode_varint, encode_varint
 
 if TYPE_CHECKING:
     from bookie.connection import Connection
@@ -41,14 +44,12 @@ if TYPE_CHECKING:
 _OPERATION_OFFSET: Final = LENGTH_BYTES + 5
 #: No protobuf message begins with a byte below this: field numbers begin at 1.
 _FIRST_BYTE_MIN: Final = 8
-_LAC: Final = struct.Struct(">q")
-_LAC_OFFSET: Final = 16
 #: Operations without a message, whose refusal repeats the priority.
 _NO_MESSAGE: Final = (
     Operation.RANGE_READ_ENTRY, Operation.RANGE_ADD_ENTRY, Operation.BATCH_READ_ENTRY,
 )  # fmt: skip
 
-Tag = tuple[int, int]  # transaction id, entry id
+Tag = tuple[bytes, int]  # transaction id as a varint, entry id
 
 
 class RequestsV3:
@@ -75,16 +76,16 @@ class RequestsV3:
                 return True
             usual = 0 if connection.is_locked else data[min(start + _OPERATION_OFFSET, after - 1)]
             if usual == Operation.ADD_ENTRY:
-                adds, position = scan_adds(data, start, end, frames.limit)
+                adds, position = scan_add_runs(data, start, end, frames.limit)
                 if adds:
                     frames.start = position
-                    await self._add_all(data, adds)
+                    await self._add_all(adds)
                     continue
             elif usual == Operation.READ_ENTRY:
-                ledger_id, reads, position = _scan_reads(data, start, end, frames.limit)
-                if reads:
+                ledger_id, txns, ids, position = scan_reads(data, start, end, frames.limit)
+                if txns:
                     frames.start = position
-                    await self._read_all(ledger_id, reads)
+                    await self._read_all(LedgerId(ledger_id), list(zip(txns, ids, strict=True)))
                     continue
             if data[start + LENGTH_BYTES] < _FIRST_BYTE_MIN:
                 return False
@@ -102,49 +103,63 @@ class RequestsV3:
 
     # Adds.
 
-    async def _add_all(self, data: bytes, adds: list[ScannedAdd]) -> None:
+    async def _add_all(self, adds: list[AddRunV3 | AddMixV3]) -> None:
         connection = self._connection
         connection.adds = True
-        if self._bookie.gate.is_closed and not await connection.wait_admission():
-            self._refuse(adds, Status.TOO_MANY_REQUESTS)
-            return
-        at, count = 0, len(adds)
-        while at < count:
-            _, ledger_id, previous, flags, key, _, _ = adds[at]
-            after = at + 1
-            while after < count:
-                _, other_id, entry_id, other_flags, other_key, _, _ = adds[after]
-                if (
-                    other_id != ledger_id
-                    or entry_id <= previous
-                    or other_flags != flags
-                    or other_key != key
-                ):
-                    break
-                previous = entry_id
-                after += 1
-            self._add_alike(data, adds if after - at == count else adds[at:after])
-            at = after
+        is_late = self._bookie.gate.is_closed and not await connection.wait_admission()
+        for item in adds:
+            if isinstance(item, AddRunV3):
+                self._add_run(item, Status.TOO_MANY_REQUESTS if is_late else None)
+            else:
+                self._add_mix(item, Status.TOO_MANY_REQUESTS if is_late else None)
 
-    def _add_alike(self, data: bytes, adds: list[ScannedAdd]) -> None:
-        """Adds of one ledger, key and flags, ids ascending."""
-        _, ledger_id, _, flags, key, _, _ = adds[0]
-        entry_ids = [add[2] for add in adds]
-        entries = [data[begin:end] for *_, begin, end in adds]
-        lac = max([_LAC.unpack_from(entry, _LAC_OFFSET)[0] for entry in entries])
-        try:
-            status = self._engine.add_entries(ledger_id, entry_ids, lac, key, entries, flags)
-        except (LedgerError, OSError) as error:
-            status = self._connection.stumble(error)
+    def _add_run(self, run: AddRunV3, status: Status | None) -> None:
+        """Take a run, unless its status is decided already, and answer it."""
+        if status is None:
+            try:
+                status = self._engine.add_entries(
+                    run.ledger_id, run.entry_ids, run.lac, run.master_key, run.entries, run.flags
+                )
+            except (LedgerError, OSError) as error:
+                status = self._connection.stumble(error)
+        raw_ledger_ids = [encode_varint(run.ledger_id)] * len(run.entry_ids)
+        answers = alike_add_answers(
+            run.raw_transaction_ids, raw_ledger_ids, run.raw_entry_ids, status
+        )
         if status is Status.OK:
-            size = sum(map(len, entries))
-            self._connection.accept(add_answers(adds), len(adds), size)
+            self._connection.accept(answers, len(run.entry_ids), sum(map(len, run.entries)))
         else:
-            self._refuse(adds, status)
+            self._bookie.metrics.refused_adds(len(run.entry_ids), status)
+            self._connection.outbox.put(answers)
 
-    def _refuse(self, adds: list[ScannedAdd], status: Status) -> None:
-        self._bookie.metrics.refused_adds(len(adds), status)
-        self._connection.outbox.put(add_answers(adds, status))
+    def _add_mix(self, mix: AddMixV3, status: Status | None) -> None:
+        """Take a mix, unless its status is decided already, and answer each of its adds."""
+        refused: dict[int, Status] = {}
+        if status is None:
+            try:
+                refused = self._engine.add_mix(_as_journaled(mix))
+            except (LedgerError, OSError) as error:
+                # Some were taken, and may be found later; none is promised.
+                status = self._connection.stumble(error)
+        places = range(len(mix.entry_ids))
+        if status is not None:
+            refused = dict.fromkeys(places, status)
+        by_status: dict[Status, list[int]] = {}
+        for place in places:
+            by_status.setdefault(refused.get(place, Status.OK), []).append(place)
+        for outcome, theirs in by_status.items():
+            answers = alike_add_answers(
+                [mix.raw_transaction_ids[place] for place in theirs],
+                [encode_varint(mix.ledger_ids[place]) for place in theirs],
+                [mix.raw_entry_ids[place] for place in theirs],
+                outcome,
+            )
+            if outcome is Status.OK:
+                size = sum(len(mix.entries[place]) for place in theirs)
+                self._connection.accept(answers, len(theirs), size)
+            else:
+                self._bookie.metrics.refused_adds(len(theirs), outcome)
+                self._connection.outbox.put(answers)
 
     async def _add_one(self, header: Header, request: AddRequest) -> None:
         """An add that the scanner left to the library."""
@@ -205,17 +220,23 @@ class RequestsV3:
         lac: int | Status,
     ) -> None:
         max_lac = lac if isinstance(lac, int) else None
-        pieces: list[Bytes] = []
         size = count = 0
-        for (transaction_id, entry_id), answer in zip(tags, answers, strict=True):
-            if isinstance(answer, bytes):
-                pieces += read_answer(transaction_id, ledger_id, entry_id, answer, max_lac)
-                size += len(answer)
-                count += 1
-            else:
-                refused = ReadResponse(status=answer, ledger_id=ledger_id, entry_id=entry_id)
-                pieces.append(codec_v3.encode_response(refused, transaction_id=transaction_id))
-        self._connection.outbox.put(b"".join(pieces))
+        for is_found, pairs in groupby(
+            zip(tags, answers, strict=True), lambda pair: isinstance(pair[1], bytes)
+        ):
+            if is_found:
+                found_tags, entries = zip(*pairs, strict=True)
+                txns, ids = zip(*found_tags, strict=True)
+                self._connection.outbox.put(read_answers(txns, ledger_id, ids, entries, max_lac))
+                size += sum(map(len, entries))
+                count += len(entries)
+                continue
+            for (txn, entry_id), status in pairs:
+                assert isinstance(status, Status)
+                refused = ReadResponse(status=status, ledger_id=ledger_id, entry_id=entry_id)
+                self._connection.outbox.put(
+                    codec_v3.encode_response(refused, transaction_id=decode_varint(txn))
+                )
         if count:
             self._connection.entry_bytes = max(1, size // count)
         self._bookie.metrics.reads(answers, size, since)
@@ -274,27 +295,21 @@ class RequestsV3:
         self._connection.settle()
 
 
-def _scan_reads(
-    data: bytes, offset: int, end: int, frame_bytes_max: int
-) -> tuple[LedgerId, list[Tag], int]:
-    """The plain reads of one ledger at the head of a buffer, and where something else begins."""
-    tags: list[Tag] = []
-    ledger = LedgerId(-1)
-    unpack_length = _LENGTH.unpack_from
-    payload_bytes_max = frame_bytes_max - LENGTH_BYTES
-    while (start := offset + LENGTH_BYTES) <= end:
-        (length,) = unpack_length(data, offset)
-        frame_end = start + length
-        if frame_end > end or length > payload_bytes_max:
-            break
-        read = scan_read(data, start, frame_end)
-        if read is None or (tags and read[1] != ledger):
-            break
-        transaction_id, ledger_id, entry_id, _ = read
-        ledger = LedgerId(ledger_id)
-        tags.append((transaction_id, entry_id))
-        offset = frame_end
-    return ledger, tags, offset
-
-
-_LENGTH: Final = struct.Struct(">I")
+def _as_journaled(mix: AddMixV3) -> AddMix:
+    """The same adds in the layout of the journal, which is that of v2."""
+    heads: dict[tuple[bytes, int], bytes] = {}
+    pieces: list[bytes] = []
+    bounds = [0]
+    at = 0
+    for key, entry in zip(mix.master_keys, mix.entries, strict=True):
+        size = len(entry)
+        head = heads.get((key, size))
+        if head is None:
+            head = heads[key, size] = encode_add_head(key, entry_bytes=size)
+        pieces += (head, entry)
+        at += len(head) + size
+        bounds.append(at)
+    return AddMix(
+        list(mix.master_keys), list(mix.ledger_ids), list(mix.entry_ids), list(mix.lacs),
+        b"".join(pieces), bounds,
+    )  # fmt: skip

@@ -9,8 +9,9 @@ joined once with everything else that is sent at the same time. Field order is t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Final, TypeAlias
 
 from wire.errors import Status
@@ -55,6 +56,25 @@ def add_answers(adds: Iterable[AddToAnswer], status: Status = Status.OK) -> byte
     return b"".join(pieces)
 
 
+def alike_add_answers(
+    raw_transaction_ids: Sequence[bytes],
+    raw_ledger_ids: Sequence[bytes],
+    raw_entry_ids: Sequence[bytes],
+    status: Status = Status.OK,
+) -> bytes:
+    """The same for ids that are varints already, as long as their neighbours in each column."""
+    count = len(raw_transaction_ids)
+    heads, middles = _add_answer_templates(status.v3)
+    id_bytes = len(raw_ledger_ids[0]) + len(raw_entry_ids[0])
+    pieces = [b"\x18"] * (6 * count)
+    pieces[0::6] = [heads[len(raw_transaction_ids[0])][id_bytes]] * count
+    pieces[1::6] = raw_transaction_ids
+    pieces[2::6] = [middles[id_bytes]] * count
+    pieces[3::6] = raw_ledger_ids
+    pieces[5::6] = raw_entry_ids
+    return b"".join(pieces)
+
+
 @cache
 def _add_answer_templates(status: int) -> tuple[list[list[bytes]], list[bytes]]:
     """What stands before the transaction id and before the ledger id of an add answer.
@@ -82,10 +102,15 @@ def read_answer(
     transaction_id: int, ledger_id: int, entry_id: int, body: Bytes, max_lac: int | None
 ) -> tuple[bytes, Bytes, bytes]:
     """The answer to a read that found its entry, in three pieces; the middle one is the entry."""
+    raw_txn, raw_id = encode_varint(transaction_id), encode_varint(entry_id)
+    return _read_answer(raw_txn, ledger_id, raw_id, body, max_lac)
+
+
+def _read_answer(
+    txn: bytes, ledger_id: int, entry: bytes, body: Bytes, max_lac: int | None
+) -> tuple[bytes, Bytes, bytes]:
     tail = b"" if max_lac is None else b"\x28" + encode_varint(max_lac)
-    txn = encode_varint(transaction_id)
     ledger = encode_varint(ledger_id)
-    entry = encode_varint(entry_id)
     body_bytes = len(body)
     body_size = encode_varint(body_bytes)
     message_bytes = 5 + len(ledger) + len(entry) + len(body_size) + body_bytes + len(tail)
@@ -106,6 +131,45 @@ def read_answer(
         )
     )
     return head, body, tail
+
+
+def read_answers(
+    raw_transaction_ids: Sequence[bytes],
+    ledger_id: int,
+    entry_ids: Sequence[int],
+    bodies: Sequence[bytes],
+    max_lac: int | None,
+) -> bytes:
+    """The answers to reads of one ledger that found their entries, as one string of frames.
+
+    Entries of one size, which many ledgers have, share everything between the numbers.
+    """
+    count = len(entry_ids)
+    raw_ids = list(map(encode_varint, entry_ids))
+    if (
+        len(set(map(len, bodies))) > 1
+        or len(set(map(len, raw_transaction_ids))) > 1
+        or len(set(map(len, raw_ids))) > 1
+    ):
+        return b"".join(
+            chain.from_iterable(
+                _read_answer(raw_txn, ledger_id, raw_id, body, max_lac)
+                for raw_txn, raw_id, body in zip(raw_transaction_ids, raw_ids, bodies, strict=True)
+            )
+        )
+    head, _, tail = _read_answer(raw_transaction_ids[0], ledger_id, raw_ids[0], bodies[0], max_lac)
+    txn_at, txn_bytes, id_bytes = 11, len(raw_transaction_ids[0]), len(raw_ids[0])
+    id_at = len(head) - len(encode_varint(len(bodies[0]))) - 1 - id_bytes
+    pieces = [head[:txn_at]] * (6 * count)
+    pieces[1::6] = raw_transaction_ids
+    pieces[2::6] = [head[txn_at + txn_bytes : id_at]] * count
+    pieces[3::6] = raw_ids
+    pieces[4::6] = [head[id_at + id_bytes :]] * count
+    pieces[5::6] = bodies
+    # The tail of one is in front of the next.
+    pieces[6::6] = [tail + head[:txn_at]] * (count - 1)
+    pieces.append(tail)
+    return b"".join(pieces)
 
 
 def add_requests(

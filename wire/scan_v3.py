@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from wire.types import FRAME_BYTES_MAX, Flag
 from wire.varint import SHORT_VARINTS, decode_signed_varint, decode_varint, encode_varint
@@ -72,6 +72,12 @@ _decode_repeated: Final = lru_cache(maxsize=1024)(decode_varint)
 _LENGTH: Final = struct.Struct(">I")
 _IDS: Final = struct.Struct(">QQ")  # unsigned: a negative id never equals the ids of a usual add
 _ENTRY_BYTES_MIN: Final = 32
+#: Bytes of a varint that are not its last one.
+_CONTINUED: Final = bytes(range(0x80, 0x100))
+#: Frame length and header up to the transaction id.
+_READ_TXN_AT: Final = 11
+_READS_AT_ONCE_MIN: Final = 8
+_READS_AT_ONCE: Final = 64
 
 # What may follow the body. Java writes `writeFlags` only when set; 4.17 puts `flag` last.
 _RECOVERY: Final = int(Flag.RECOVERY_ADD)
@@ -127,114 +133,6 @@ def scan_add(buffer: Buffer, start: int, end: int) -> ScannedAdd | None:
     return decode_varint(txn), ledger_id, entry_id, flags, key, body_start, body_end
 
 
-class _Layout(NamedTuple):
-    """Where the pieces of a plain add are, given how many bytes each of its numbers takes."""
-
-    unpack: Callable[[Buffer, int], tuple[Any, ...]]
-    body_offset: int  # from the start of the payload
-    message_offset: int  # likewise: where the sub-message begins
-    header: bytes  # the first piece, which never differs
-    top_bits: int  # of the bytes of the transaction id,
-    top_bits_set: int  # of these: all but the last
-
-
-@lru_cache(maxsize=256)
-def _layout(txn: int, size: int, ledger: int, entry: int, body_size: int) -> _Layout:
-    # Frame length | header up to the transaction id | that | tag and size | tag, ledger, tag |
-    # entry | tag, master key, tag | size of the body | ids inside the body.
-    pieces = struct.Struct(f">I7s{txn}s{2 + size}s{2 + ledger}s{entry}s23s{body_size}sQQ")
-    top_bits = int.from_bytes(b"\x80" * txn, "little")
-    return _Layout(
-        unpack=pieces.unpack_from,
-        body_offset=pieces.size - 4 - _IDS.size,
-        message_offset=7 + txn + 2 + size,
-        header=bytes((0x0A, 5 + txn, 0x08, 3, 0x10, 2, 0x18)),
-        top_bits=top_bits,
-        top_bits_set=top_bits >> 8,
-    )
-
-
-def _layout_like(add: ScannedAdd) -> _Layout:
-    txn, ledger, entry = (len(encode_varint(number)) for number in add[:3])
-    body_bytes = add[6] - add[5]
-    body_size = len(encode_varint(body_bytes))
-    size = len(encode_varint(2 + ledger + entry + 23 + body_size + body_bytes))
-    return _layout(txn, size, ledger, entry, body_size)
-
-
-@lru_cache(maxsize=1024)
-def _ledger_piece(ledger_id: int) -> bytes:
-    return b"\x08" + encode_varint(ledger_id) + b"\x10"
-
-
-@lru_cache(maxsize=1024)
-def _key_in(piece: bytes) -> bytes | None:
-    """The master key between its tag and that of the body, always as the same object."""
-    return piece[2:22] if piece[:2] == b"\x1a\x14" and piece[22:] == b"\x22" else None
-
-
-def scan_adds(
-    buffer: Buffer, offset: int, end: int, frame_bytes_max: int = FRAME_BYTES_MAX
-) -> tuple[list[ScannedAdd], int]:
-    """The usual adds at the head of a buffer of frames, and where the first other frame begins.
-
-    `offset` is that of a frame's length. Stops before a frame that is incomplete, too long or no
-    usual add; what that frame is remains for the caller to find out.
-
-    Neighbours mostly differ in values, seldom in how many bytes a value takes. So the layout of the
-    last frame is tried on the next: one unpack, then each piece must be the only one that the frame
-    and the entry in it allow. If it is not, `scan_add` looks at the frame afresh.
-    """
-    adds: list[ScannedAdd] = []
-    append = adds.append
-    from_bytes = int.from_bytes
-    payload_bytes_max = frame_bytes_max - 4
-    unpack, body_offset, message_offset, header_due, top_bits, top_bits_set = _layout(1, 1, 1, 1, 1)
-    bytes_due = 4 + body_offset + _ENTRY_BYTES_MIN
-    last_length = -1
-    size_due = body_size_due = b""
-    while (start := offset + 4) <= end:
-        if offset + bytes_due <= end:
-            (
-                length, header, txn, size, ledger, entry, key_piece, body_size, ledger_id, entry_id,
-            ) = unpack(buffer, offset)  # fmt: skip
-            if length != last_length and length >= bytes_due - 4:
-                last_length = length
-                size_due = b"\xaa\x06" + encode_varint(length - message_offset)
-                body_size_due = encode_varint(length - body_offset)
-            frame_end = start + length
-            if (
-                length == last_length
-                and header == header_due
-                and size == size_due
-                and body_size == body_size_due
-                and entry == encode_varint(entry_id)
-                and ledger == _ledger_piece(ledger_id)
-                and from_bytes(txn, "little") & top_bits == top_bits_set
-                and (key := _key_in(key_piece)) is not None
-                and frame_end <= end
-                and length <= payload_bytes_max
-            ):
-                body_start = start + body_offset
-                append((decode_varint(txn), ledger_id, entry_id, 0, key, body_start, frame_end))
-                offset = frame_end
-                continue
-        (length,) = _LENGTH.unpack_from(buffer, offset)
-        frame_end = start + length
-        if frame_end > end or length > payload_bytes_max:
-            break
-        add = scan_add(buffer, start, frame_end)
-        if add is None:
-            break
-        append(add)
-        offset = frame_end
-        layout = _layout_like(add)
-        unpack, body_offset, message_offset, header_due, top_bits, top_bits_set = layout
-        bytes_due = 4 + body_offset + _ENTRY_BYTES_MIN
-        last_length = -1
-    return adds, offset
-
-
 def scan_read(buffer: Buffer, start: int, end: int) -> ScannedRead | None:
     """A plain READ_ENTRY request, or None. Fencing reads and long polls are for `codec_v3`."""
     match = _match_read(buffer, start, end)
@@ -250,6 +148,83 @@ def scan_read(buffer: Buffer, start: int, end: int) -> ScannedRead | None:
     if buffer[start + 1] != header_bytes or size[0] != 2 + len(ledger) + len(entry):
         return None
     return decode_varint(txn), _decode_repeated(ledger), decode_signed_varint(entry), flags
+
+
+def scan_reads(
+    data: bytes, offset: int, end: int, frame_bytes_max: int = FRAME_BYTES_MAX
+) -> tuple[int, list[bytes], list[int], int]:
+    """The plain reads of one ledger at the head of a buffer of frames.
+
+    Ledger id; transaction ids as varints in their shortest form; entry ids; where something else
+    begins. No flags: they change nothing for a bookie that serves reads as they come.
+    """
+    txns: list[bytes] = []
+    entry_ids: list[int] = []
+    ledger_id = -1
+    payload_bytes_max = frame_bytes_max - 4
+    while (start := offset + 4) <= end:
+        (length,) = _LENGTH.unpack_from(data, offset)
+        frame_end = start + length
+        if frame_end > end or length > payload_bytes_max:
+            break
+        read = scan_read(data, start, frame_end)
+        if read is None or (txns and read[1] != ledger_id):
+            break
+        txn, ledger_id, entry_id, _ = read
+        raw_txn = encode_varint(txn)
+        txns.append(raw_txn)
+        entry_ids.append(entry_id)
+        size = frame_end - offset
+        while (count := min((end - frame_end) // size, _READS_AT_ONCE)) >= _READS_AT_ONCE_MIN:
+            found = _take_reads(data, offset, size, count, raw_txn, entry_id)
+            if found is None:
+                break
+            txns += found[0]
+            entry_ids += found[1]
+            frame_end += count * size
+            offset = frame_end - size
+        offset = frame_end
+    return ledger_id, txns, entry_ids, offset
+
+
+def _take_reads(
+    data: bytes, like: int, size: int, count: int, raw_txn: bytes, entry_id: int
+) -> tuple[tuple[bytes, ...], list[int]] | None:
+    """The reads behind the one at `like`, if they repeat its bytes but for the two ids."""
+    txn_bytes, entry_bytes = len(raw_txn), len(encode_varint(entry_id))
+    head = data[like : like + _READ_TXN_AT]
+    behind_txn = like + _READ_TXN_AT + txn_bytes
+    middle = data[behind_txn : like + size - entry_bytes]
+    # If the first one has written an id longer than needed, the ids stand elsewhere.
+    if not data.startswith(raw_txn, like + _READ_TXN_AT) or not middle.endswith(b"\x10"):
+        return None
+    rows = _read_rows(txn_bytes, len(middle), entry_bytes)
+    heads, txns, middles, raw_ids = zip(
+        *rows(memoryview(data)[like + size : like + size + count * size]), strict=True
+    )
+    if (
+        heads.count(head) < count
+        or middles.count(middle) < count
+        or not are_shortest(b"".join(txns), txn_bytes)
+        or not are_shortest(b"".join(raw_ids), entry_bytes)
+    ):
+        return None
+    return txns, list(map(decode_signed_varint, raw_ids))
+
+
+@lru_cache(maxsize=256)
+def _read_rows(
+    txn: int, between: int, entry: int
+) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
+    return struct.Struct(f">{_READ_TXN_AT}s{txn}s{between}s{entry}s").iter_unpack
+
+
+def are_shortest(joined: bytes, each: int) -> bool:
+    """Whether these are varints of `each` bytes, none of them written longer than needed."""
+    lasts = joined[each - 1 :: each]
+    if each > 1 and b"\0" in lasts:
+        return False
+    return joined.translate(None, _CONTINUED) == lasts
 
 
 def scan_add_answer(buffer: Buffer, start: int, end: int) -> ScannedAddAnswer | None:

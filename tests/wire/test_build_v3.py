@@ -9,18 +9,19 @@ from hypothesis import strategies as st
 from tests.wire.v3_checks import (
     IDS,
     KEY,
-    framed,
-    usual_add,
 )
 from tests.wire.v3_samples import steady
 from wire import messages
-from wire.build_v3 import add_answers, add_requests, read_answer, read_requests
+from wire.build_v3 import (
+    add_answers,
+    add_requests,
+    alike_add_answers,
+    read_answer,
+    read_answers,
+    read_requests,
+)
 from wire.codec_v3 import decode_request, encode_request, encode_response
 from wire.errors import Status
-from wire.scan_v3 import (
-    scan_add_answers,
-    scan_adds,
-)
 from wire.types import Flag, LedgerId
 from wire.varint import decode_signed_varint, decode_varint, encode_varint
 
@@ -44,11 +45,49 @@ def test_add_answers_are_the_codecs_byte_for_byte(
     assert add_answers(adds, status) == expected
 
 
-def test_scanned_adds_are_answered_as_they_are() -> None:
-    buffer = b"".join(framed(usual_add(txn=txn, entry_id=txn)) for txn in range(4))
-    adds, _ = scan_adds(buffer, 0, len(buffer))
-    answers = add_answers(adds)
-    assert scan_add_answers(answers, 0, len(answers))[0] == [add[:3] for add in adds]
+@steady
+@given(
+    st.lists(st.integers(2**14, 2**21 - 1), min_size=1, max_size=6),
+    st.integers(0, 2**63 - 1),
+    st.sampled_from(Status),
+)
+def test_answers_of_alike_ids_are_those_of_any_ids(
+    numbers: list[int], ledger_id: int, status: Status
+) -> None:
+    raw = list(map(encode_varint, numbers))
+    ledgers = [encode_varint(ledger_id)] * len(raw)
+    expected = add_answers([(number, ledger_id, number) for number in numbers], status)
+    assert alike_add_answers(raw, ledgers, raw, status) == expected
+
+
+@steady
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**64 - 1) | st.integers(128, 16_383),
+            IDS | st.integers(128, 16_383),
+            st.sampled_from((b"", bytes(32), bytes(127), bytes(128), bytes(20_000))),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    IDS,
+    st.none() | IDS,
+    st.booleans(),
+)
+def test_read_answers_together_are_those_one_by_one(
+    reads: list[tuple[int, int, bytes]], ledger_id: int, max_lac: int | None, same_size: bool
+) -> None:
+    if same_size:
+        reads = [(txn, entry_id, reads[0][2]) for txn, entry_id, _ in reads]
+    txns, ids, bodies = zip(*reads, strict=True)
+    expected = b"".join(
+        piece
+        for txn, entry_id, body in reads
+        for piece in read_answer(txn, ledger_id, entry_id, body, max_lac)
+    )
+    raw_txns = list(map(encode_varint, txns))
+    assert read_answers(raw_txns, ledger_id, ids, bodies, max_lac) == expected
 
 
 @steady

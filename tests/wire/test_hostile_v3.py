@@ -23,7 +23,8 @@ from wire.codec_v3 import (
 )
 from wire.errors import LedgerError, ProtocolError
 from wire.framing import FrameBuffer
-from wire.scan_v3 import scan_add, scan_add_answer, scan_adds, scan_read, scan_read_answer
+from wire.scan_v3 import scan_add, scan_add_answer, scan_read, scan_read_answer, scan_reads
+from wire.scan_v3_runs import scan_add_runs
 
 SCANNERS: tuple[Callable[[bytes, int, int], object], ...] = (
     scan_add,
@@ -50,7 +51,8 @@ def survive(payload: bytes) -> None:
         assert "\n" not in str(refusal)
     for scan in SCANNERS:
         scan(payload, 0, len(payload))
-    scan_adds(payload, 0, len(payload))
+    scan_add_runs(bytes(payload), 0, len(payload))
+    scan_reads(bytes(payload), 0, len(payload))
 
 
 def one_of_each_shape() -> list[dict[str, Any]]:

@@ -6,31 +6,23 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.wire.v3_checks import (
     CHECKS,
-    EDITS,
     KEY,
     USUAL,
     check_add,
-    edited,
     entry,
-    framed,
-    usual_add,
 )
-from tests.wire.v3_samples import payload_of, steady, v3_frames
+from tests.wire.v3_samples import payload_of, v3_frames
 from wire import messages
 from wire.build_v3 import add_answers
 from wire.codec_v3 import encode_request
 from wire.errors import Status
 from wire.scan_v3 import (
-    ScannedAdd,
     scan_add,
     scan_add_answer,
     scan_add_answers,
-    scan_adds,
     scan_read,
     scan_read_answer,
 )
@@ -145,93 +137,6 @@ def test_entry_that_a_bookie_must_refuse_is_unusual(
     )
     payload = encode_request(request, transaction_id=1)[4:]
     assert scan_add(payload, 0, len(payload)) is None
-
-
-# ---------------------------------------------------------------- buffers of many frames
-
-
-def one_by_one(buffer: bytes, offset: int, end: int) -> tuple[list[ScannedAdd], int]:
-    """What `scan_adds` means, without its memory of the last frame."""
-    adds = []
-    while offset + 4 <= end:
-        frame_end = offset + 4 + int.from_bytes(buffer[offset : offset + 4], "big")
-        add = scan_add(buffer, offset + 4, frame_end) if frame_end <= end else None
-        if add is None:
-            break
-        adds.append(add)
-        offset = frame_end
-    return adds, offset
-
-
-@st.composite
-def buffers(draw: st.DrawFn) -> bytes:
-    payloads = draw(
-        st.lists(
-            st.builds(
-                usual_add,
-                txn=st.integers(120, 140) | st.integers(0, 2**63 - 1),
-                ledger_id=st.sampled_from((5, 6, 70_000, 70_001, 2**62)),
-                entry_id=st.integers(120, 135) | st.integers(0, 2**63 - 1),
-                payload=st.integers(0, 300).map(bytes),
-                flags=st.sampled_from((0, 0, 0, 0, 2, 4, 0x100, 0x106)),
-            ),
-            min_size=1,
-            max_size=12,
-        )
-    )
-    if draw(st.booleans()):
-        index = draw(st.integers(0, len(payloads) - 1))
-        payloads[index] = edited(payloads[index], draw(EDITS))
-    joined = b"".join(map(framed, payloads))
-    if draw(st.booleans()):
-        joined = edited(joined, draw(EDITS))
-    return joined[: draw(st.integers(0, len(joined)) | st.just(len(joined)))]
-
-
-@steady
-@given(buffers())
-def test_adds_are_scanned_together_as_one_by_one(buffer: bytes) -> None:
-    assert scan_adds(buffer, 0, len(buffer)) == one_by_one(buffer, 0, len(buffer))
-
-
-def test_second_frame_with_any_byte_changed_is_scanned_as_if_alone() -> None:
-    """The layout of the first frame is tried on the second; no byte of it may slip through."""
-    first, second = usual_add(txn=300), usual_add(txn=301, entry_id=6)
-    frames = framed(first) + framed(second)
-    begin = len(first) + 4
-    for position in range(begin, len(frames)):
-        for value in range(256):
-            changed = frames[:position] + bytes((value,)) + frames[position + 1 :]
-            assert scan_adds(changed, 0, len(changed)) == one_by_one(changed, 0, len(changed))
-
-
-def test_adds_stop_before_the_first_other_frame() -> None:
-    adds = b"".join(framed(usual_add(txn=txn, entry_id=txn)) for txn in range(10))
-    other = framed(USUAL["read"])
-    scanned, offset = scan_adds(b"junk" + adds + other + adds, 4, 4 + len(adds + other + adds))
-    assert [add[0] for add in scanned] == list(range(10))
-    assert offset == 4 + len(adds)
-
-
-def test_adds_stop_before_an_incomplete_or_too_long_frame() -> None:
-    frames = [framed(usual_add(txn=txn, payload=bytes(100 * txn))) for txn in range(3)]
-    buffer = b"".join(frames)
-    for cut in range(len(frames[2])):
-        scanned, offset = scan_adds(buffer, 0, len(buffer) - 1 - cut)
-        assert (len(scanned), offset) == (2, len(frames[0] + frames[1]))
-    assert scan_adds(buffer, 0, len(buffer), frame_bytes_max=len(frames[1]))[1] == len(
-        frames[0] + frames[1]
-    )
-    same = frames[1] * 3
-    assert len(scan_adds(same, 0, len(same), frame_bytes_max=len(frames[1]))[0]) == 3
-    assert scan_adds(same, 0, len(same), frame_bytes_max=len(frames[1]) - 1) == ([], 0)
-
-
-def test_master_keys_of_one_ledger_are_one_object() -> None:
-    buffer = b"".join(framed(usual_add(txn=txn)) for txn in range(4))
-    adds, _ = scan_adds(buffer, 0, len(buffer))
-    assert adds[1][4] == KEY
-    assert adds[1][4] is adds[2][4] is adds[3][4]
 
 
 def test_add_answers_are_scanned_up_to_the_first_refusal() -> None:
