@@ -1,17 +1,14 @@
-"""The `quire` command: which commands there are, and what becomes of an error.
-
-Commands are loaded when they are called: a bookie needs no tables, a table no bookie.
-"""
+"""The `quire` command: which commands there are, and what becomes of an error."""
 
 from __future__ import annotations
 
 import os
 import signal
-from importlib import import_module
 from typing import Final
 
 import click
 
+from quire.lazy import LazyGroup
 from quire.output import drop_output, news
 from wire.errors import LedgerError
 
@@ -29,30 +26,17 @@ _COMMANDS: Final = {
     "demo": "quire.demo:demo",
     "bookie": "quire.serve:bookie",
     "zookeeper": "quire.serve:zookeeper",
+    "bookies": "quire.people:bookies",
+    "ledgers": "quire.people:ledgers",
+    "shell": "quire.shell:shell",
 }
 
 
-class _Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = _COMMANDS.get(cmd_name)
-        if place is None:
-            return None
-        module, _, name = place.partition(":")
-        try:
-            found = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            raise click.ClickException(
-                f"`quire {cmd_name}` needs {error.name}, which is not installed: "
-                "run pip install 'quire[all]'"
-            ) from error
-        assert isinstance(found, click.Command)
-        return found
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    places=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="quire", message="quire %(version)s")
 def quire() -> None:
     """A ledger storage service that speaks Apache BookKeeper.

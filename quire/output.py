@@ -69,6 +69,8 @@ def confirm(question: str, *, yes: bool) -> None:
 class Bar(Protocol):
     def advance(self, count: int = 1) -> None: ...
 
+    def set(self, done: int, total: int, *_: object) -> None: ...
+
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Bar]:
@@ -88,6 +90,9 @@ def progress(title: str, total: int | None = None) -> Iterator[Bar]:
         class _Shown:
             def advance(self, count: int = 1) -> None:
                 shown.advance(task, count)
+
+            def set(self, done: int, total: int, *_: object) -> None:
+                shown.update(task, completed=done, total=total)
 
         yield _Shown()
 

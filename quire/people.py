@@ -1,0 +1,178 @@
+"""`quire ledgers ...`, `quire bookies ...`: the shell's jobs under names for people."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from metadata.discovery import Bookies
+from quire.access import LEDGER_ID, Target, run, target_options, yes_option
+from quire.output import byte_count, say, show_fields, show_json, show_table
+from quire.shell_cluster import bookies_of, spaces_of
+from quire.shell_ledgers import (
+    delete_ledger,
+    open_range,
+    read_record,
+    record_of,
+    records,
+)
+from wire.types import BookieId
+
+_ledger_argument = click.argument("ledger", type=LEDGER_ID, metavar="LEDGER")
+
+
+@click.group()
+def ledgers() -> None:
+    """Look at ledgers, read and delete them."""
+
+
+@ledgers.command(name="list", epilog="Example: quire ledgers list --json")
+@click.option("--bookie", "bookie_id", help="Only ledgers that name this bookie.")
+@target_options
+def list_ledgers(target: Target, bookie_id: str | None) -> None:
+    """Show all ledgers: their state, shape and size."""
+
+    async def job() -> list[dict[str, object]]:
+        rows = []
+        async with target.ledgers() as found:
+            async for _, metadata in records(found, read=True):
+                if metadata is None or (bookie_id and not metadata.mentions(BookieId(bookie_id))):
+                    continue
+                rows.append(record_of(metadata))
+        return rows
+
+    rows = run(job)
+    if target.as_json:
+        show_json(rows)
+        return
+    show_table(
+        ["ledger", "state", "E/Qw/Qa", "entries", "payload", "fragments"],
+        [[r["ledgerId"], r["state"], _shape(r), _entries(r), _size(r), _count(r)] for r in rows],
+    )
+
+
+def _shape(row: dict[str, object]) -> str:
+    return f"{row['ensembleSize']}/{row['writeQuorumSize']}/{row['ackQuorumSize']}"
+
+
+def _entries(row: dict[str, object]) -> int | None:
+    last = row["lastEntryId"]
+    return last + 1 if isinstance(last, int) else None
+
+
+def _size(row: dict[str, object]) -> str | None:
+    length = row["length"]
+    return byte_count(length) if isinstance(length, int) and row["state"] == "CLOSED" else None
+
+
+def _count(row: dict[str, object]) -> int:
+    ensembles = row["allEnsembles"]
+    assert isinstance(ensembles, dict)
+    return len(ensembles)
+
+
+@ledgers.command(name="show", epilog="Example: quire ledgers show 17")
+@_ledger_argument
+@target_options
+def show_ledger(target: Target, ledger: int) -> None:
+    """Show the record of a ledger, and which bookies hold what."""
+    record = record_of(run(read_record, target, ledger))
+    if target.as_json:
+        show_json(record)
+        return
+    ensembles = record.pop("allEnsembles")
+    assert isinstance(ensembles, dict)
+    custom = record.pop("customMetadata")
+    assert isinstance(custom, dict)
+    show_fields(record | custom)
+    show_table(["from entry", "bookies"], ensembles.items())
+
+
+@ledgers.command(name="read", epilog="Example: quire ledgers read 17 --first 0 --last 9")
+@_ledger_argument
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--last", type=click.IntRange(0), help="By default the last one.")
+@click.option("--recover", is_flag=True, help="Fence and close the ledger first.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; by default stdout."
+)
+@target_options
+def read_ledger(
+    target: Target, ledger: int, first: int, last: int | None, recover: bool, output: Path | None
+) -> None:
+    """Write payloads, one per line. The writer of an open ledger is left alone."""
+
+    async def job() -> None:
+        out = sys.stdout.buffer if output is None else output.open("wb")
+        async with target.client() as client:
+            entries = await open_range(client, ledger, first, last, recover=recover)
+            while batch := await entries.next_batch():
+                if target.as_json:
+                    for entry in batch:
+                        text = entry.payload.decode(errors="replace")
+                        show_json({"entryId": entry.id, "payload": text})
+                else:
+                    out.writelines(entry.payload + b"\n" for entry in batch)
+        out.flush()
+
+    run(job)
+
+
+@ledgers.command(name="delete", epilog="Example: quire ledgers delete 17 --yes")
+@_ledger_argument
+@yes_option
+@target_options
+def delete(target: Target, ledger: int, yes: bool) -> None:
+    """Delete a ledger; bookies collect its entries later."""
+    delete_ledger(target, ledger, yes=yes)
+
+
+# ---------------------------------------------------------------------- bookies
+
+
+@click.group()
+def bookies() -> None:
+    """Look at bookies."""
+
+
+@bookies.command(name="list", epilog="Example: quire bookies list")
+@target_options
+def list_bookies(target: Target) -> None:
+    """Show all bookies that have a cookie or are registered, and their state."""
+    registered, known = run(bookies_of, target)
+    rows = [
+        {"bookie": bookie_id, "state": _state(registered, bookie_id)}
+        for bookie_id in sorted({*known, *registered.all})
+    ]
+    if target.as_json:
+        show_json(rows)
+    else:
+        show_table(["bookie", "state"], [[row["bookie"], row["state"]] for row in rows])
+
+
+def _state(registered: Bookies, bookie_id: BookieId) -> str:
+    if bookie_id in registered.writable:
+        return "writable"
+    return "read-only" if bookie_id in registered.read_only else "absent"
+
+
+@bookies.command(name="info", epilog="Example: quire bookies info")
+@target_options
+def bookie_info(target: Target) -> None:
+    """Show the space of every registered bookie."""
+    spaces = run(spaces_of, target)
+    if target.as_json:
+        show_json(
+            [
+                {"bookie": s.bookie_id, "freeBytes": s.free_bytes, "totalBytes": s.total_bytes}
+                for s in spaces
+            ]
+        )
+        return
+    show_table(
+        ["bookie", "free", "total"],
+        [[s.bookie_id, byte_count(s.free_bytes), byte_count(s.total_bytes)] for s in spaces],
+    )
+    say(f"free in all: {byte_count(sum(s.free_bytes for s in spaces))}")
