@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import trio
 
-from runtime.sockets import ByteStream
+from runtime.sockets import PIECES_MAX, ByteStream
 
 #: Unsent answers that one connection may hold before it is not read any more.
 OUTBOX_BYTES_MAX: Final = 8 << 20
@@ -24,8 +24,10 @@ OUTBOX_BYTES_MAX: Final = 8 << 20
 UNSENT_BYTES_MAX: Final = 64 << 20
 #: No share is smaller: below it the answers to one receive buffer would not fit.
 SHARE_BYTES_MIN: Final = 64 << 10
-#: Pieces are joined up to about this size before they are sent.
+#: Pieces are gathered up to about this size before they are sent.
 SEND_BYTES: Final = 1 << 20
+#: Pieces below this size, on average, are cheaper to join than to name one by one.
+JOIN_BYTES_MAX: Final = 16 << 10
 
 
 class Post:
@@ -163,26 +165,29 @@ class Outbox:
     def _send(self) -> bool:
         """Send the first pieces; whether the socket took all of them."""
         pieces = self._pieces
-        data: bytes | memoryview
-        if len(pieces) == 1 or len(pieces[0]) >= SEND_BYTES:
-            data = pieces.popleft()
+        gathered = [pieces.popleft()]
+        size = len(gathered[0])
+        while pieces and size < SEND_BYTES:
+            gathered.append(pieces.popleft())
+            size += len(gathered[-1])
+        if len(gathered) > 1 and size < JOIN_BYTES_MAX * len(gathered):
+            gathered = [b"".join(gathered)]
+        if len(gathered) == 1:
+            sent = self._stream.send_now(gathered[0])
         else:
-            gathered = [pieces.popleft()]
-            size = len(gathered[0])
-            while pieces and size < SEND_BYTES:
-                gathered.append(pieces.popleft())
-                size += len(gathered[-1])
-            data = b"".join(gathered)
-        sent = self._stream.send_now(data)
+            pieces.extendleft(reversed(gathered[PIECES_MAX:]))
+            del gathered[PIECES_MAX:]
+            sent = self._stream.send_pieces_now(gathered)
         self.bytes -= sent
         self._post.unsent -= sent
         self._post.bytes_sent += sent
-        if sent == len(data):
-            return True
-        rest = memoryview(data)[sent:]
-        # A view keeps all of what it is a view of; a copy now and then keeps memory honest.
-        pieces.appendleft(bytes(rest) if len(rest) * 2 < len(rest.obj) else rest)  # type: ignore[arg-type]
-        return False
+        for at, piece in enumerate(gathered):
+            sent -= len(piece)
+            if sent < 0:
+                pieces.extendleft(reversed(gathered[at + 1 :]))
+                pieces.appendleft(_rest(piece, len(piece) + sent))
+                return False
+        return True
 
     def _block(self) -> None:
         self._blocked = True
@@ -194,3 +199,9 @@ class Outbox:
             self._blocked = False
             self._post.blocked -= 1
         self._room.set()
+
+
+def _rest(piece: bytes | memoryview, sent: int) -> bytes | memoryview:
+    rest = memoryview(piece)[sent:]
+    # A view keeps all of what it is a view of; a copy now and then keeps memory honest.
+    return bytes(rest) if len(rest) * 2 < len(rest.obj) else rest  # type: ignore[arg-type]

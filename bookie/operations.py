@@ -136,7 +136,7 @@ class Operations:
         if isinstance(found, Status):
             deliver(tags, [found] * len(tags))
             return
-        if not any(type(answer) is Cold for answer in found):
+        if Cold not in set(map(type, found)):
             deliver(tags, found)  # type: ignore[arg-type]
             return
         hot: list[bytes | Status] = []

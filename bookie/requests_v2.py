@@ -225,14 +225,14 @@ class RequestsV2:
             self._reply(version, response)
             return
         self._bookie.metrics.batch_read(found)
-        data = batch_read_answer(
+        pieces = batch_read_answer(
             found.pieces,
             request_id=request.request_id,
             ledger_id=request.ledger_id,
             first_entry_id=request.first_entry_id,
             version=version,
         )
-        self._connection.outbox.put(data)
+        self._connection.outbox.put(*pieces)
         self._connection.settle()
 
     def _reply(self, version: int, response: Response) -> None:

@@ -110,7 +110,7 @@ class RequestMetrics:
 
     def reads(self, answers: Sequence[bytes | Status], size: int, since: float) -> None:
         took_ms = (self._clock() - since) * 1000
-        found = len(answers) - sum(isinstance(answer, Status) for answer in answers)
+        found = list(map(type, answers)).count(bytes)
         if found:
             self._read.success.record(took_ms, found)
             self._read_bytes.success.record(size / found, found)

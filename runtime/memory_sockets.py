@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -250,6 +250,9 @@ class MemoryStream:
     def send_now(self, data: bytes | memoryview) -> int:
         self._check_open()
         return self._out.put(data)
+
+    def send_pieces_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        return self.send_now(b"".join(pieces))
 
     async def wait_writable(self) -> None:
         self._check_open()

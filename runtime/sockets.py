@@ -21,6 +21,9 @@ from typing import Final, Protocol
 
 import trio
 
+#: As many pieces as every system takes in one call.
+PIECES_MAX: Final = 64
+
 
 class ByteStream(Protocol):
     """One connection. One task may wait for readability and one for writability at a time."""
@@ -38,6 +41,9 @@ class ByteStream(Protocol):
 
     def send_now(self, data: bytes | memoryview) -> int:
         """Hand over what fits into the send buffer; the number of bytes, 0 when it is full."""
+
+    def send_pieces_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """The same for pieces one behind the other, without joining them; at most PIECES_MAX."""
 
     async def wait_writable(self) -> None:
         """Wait until `send_now` can take something or raise."""
@@ -109,6 +115,13 @@ class SocketStream:
         self._check_open()
         try:
             return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def send_pieces_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        self._check_open()
+        try:
+            return self._socket.sendmsg(pieces)
         except BlockingIOError:
             return 0
 

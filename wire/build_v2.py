@@ -7,7 +7,8 @@ the ids into copies of one frame by strided slices 31-41.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from wire.errors import Status
@@ -76,17 +77,18 @@ def mixed_add_answers(ledger_ids: Sequence[int], entry_ids: Sequence[int]) -> by
 
 def read_answers(
     ledger_id: int,
-    entry_ids: Iterable[int],
-    entries: Iterable[bytes],
+    entry_ids: Sequence[int],
+    entries: Sequence[bytes],
     *,
     version: int = VERSION_MAX,
 ) -> bytes:
     """One answer to a READ for each entry found; ids are those of the requests."""
+    assert len(entry_ids) == len(entries)
     rest = _ANSWER_REST.pack(header_word(version, Opcode.READ), Status.OK.v2, ledger_id)
-    pack = _READ_ANSWER.pack
-    pieces: list[bytes] = []
-    for entry_id, entry in zip(entry_ids, entries, strict=True):
-        pieces += (pack(len(entry) + 24, rest, entry_id), entry)
+    lengths = [length + 24 for length in map(len, entries)]
+    pieces: list[bytes] = [b""] * (2 * len(entries))
+    pieces[0::2] = map(_READ_ANSWER.pack, lengths, repeat(rest), entry_ids)
+    pieces[1::2] = entries
     return b"".join(pieces)
 
 
@@ -97,8 +99,11 @@ def batch_read_answer(
     ledger_id: int,
     first_entry_id: int,
     version: int = VERSION_MAX,
-) -> bytes:
-    """The answer to a batch read around slices of records (`u32 size | entry`), as they are."""
+) -> list[bytes | memoryview]:
+    """The answer to a batch read around slices of records (`u32 size | entry`), as they are.
+
+    In pieces: whoever sends them need not copy them first.
+    """
     head = _BATCH_READ_ANSWER.pack(
         32 + sum(map(len, records)),
         header_word(version, Opcode.BATCH_READ),
@@ -107,7 +112,7 @@ def batch_read_answer(
         first_entry_id,
         request_id,
     )
-    return b"".join((head, *records))
+    return [head, *records]
 
 
 def _frames(prefix: bytes, entry_ids: Sequence[int]) -> bytes:

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from runtime.memory_sockets import BACKLOG, MemoryNetwork
-from runtime.sockets import ByteStream, Network, SocketNetwork
+from runtime.sockets import PIECES_MAX, ByteStream, Network, SocketNetwork
 
 Networks = tuple[Network, Network, str]
 
@@ -68,6 +68,25 @@ async def test_stream_carries_bytes_both_ways(networks: Make) -> None:
         assert await near.receive_some(100) == b"ng"
         assert ":" in near.peer
         assert ":" in far.peer
+
+
+async def test_stream_takes_pieces_one_behind_the_other(networks: Make) -> None:
+    async with connected(networks) as (near, far):
+        pieces: list[bytes | memoryview] = [b"one ", memoryview(b"two "), b"", b"three"]
+        assert near.send_pieces_now(pieces) == 13
+        assert await far.receive_some(100) == b"one two three"
+        many: list[bytes | memoryview] = [b"0123456789" * 1000] * PIECES_MAX
+        sent = 0
+        while (count := near.send_pieces_now(many)) > 0:
+            sent += count
+        near.end_sending()
+        received = b""
+        while data := await far.receive_some(1 << 20):
+            received += data
+        assert len(received) == sent
+        near.close()
+        with pytest.raises(trio.ClosedResourceError):
+            near.send_pieces_now(many)
 
 
 async def test_stream_has_nothing_to_receive_until_something_was_sent(networks: Make) -> None:

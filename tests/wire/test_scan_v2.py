@@ -237,7 +237,9 @@ def test_batch_read_answer_is_built_from_slices() -> None:
         join_records(entries[:4]),
         memoryview(join_records(entries[4:])),
     ]
-    data = build_v2.batch_read_answer(pieces, request_id=5, ledger_id=7, first_entry_id=0)
+    answer = build_v2.batch_read_answer(pieces, request_id=5, ledger_id=7, first_entry_id=0)
+    assert answer[1] is pieces[0], "records are passed on, not copied"
+    data = b"".join(answer)
     expected = BatchReadResponse(
         status=Status.OK,
         request_id=5,
@@ -329,7 +331,7 @@ def test_scan_of_answers_in_pieces_equals_that_of_the_whole(size: int) -> None:
         [
             build_v2.read_answers(7, range(60), entries),
             build_v2.add_answers(Status.OK, 7, range(150)),
-            build_v2.batch_read_answer(
+            *build_v2.batch_read_answer(
                 [join_records(entries)], request_id=1, ledger_id=7, first_entry_id=0
             ),
             *v2.frames("response"),
