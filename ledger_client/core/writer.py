@@ -390,7 +390,7 @@ class Writer:
         if self.failure is not None:
             return self._closing.again()
         what = "this handle was closed"
-        if self.held_from is not None:
+        if self.held_from is not None and self.held_from > self.confirmed + 1:
             what += f" while entry {self.confirmed + 1} was still missing"
         commands = self._stop(self._failure(FailureKind.LEDGER_CLOSED, what))
         if self.confirmed > self.lac:

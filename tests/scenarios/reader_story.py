@@ -127,6 +127,10 @@ class ReaderStory:
         """`lost`: the record could not be read again."""
         return self.show(self.read.on_metadata_failed())
 
+    def do_gone(self, _: Arguments) -> list[str]:
+        """`gone`: the record is not there any more."""
+        return self.show(self.read.on_metadata_failed(is_gone=True))
+
     def show(self, commands: list[Command]) -> list[str]:
         return [self._line(command) for command in commands]
 
