@@ -56,6 +56,19 @@ def _check(machine: Machine) -> ConsistencyReport:
     return check_directory(machine.files, CURRENT, index, store_id=store_id)
 
 
+@pytest.mark.parametrize("ids", [range(20), range(0, 40, 2)])
+def test_check_finds_nothing_wrong_with_a_short_batch_of_equal_entries(ids: range) -> None:
+    """Such a batch is indexed with the size of each record, where a rebuild would store one."""
+    machine = Machine(seed=3)
+    machine.start()
+    machine.add_batch(1, [(n, b"y" * 40) for n in ids], "b")
+    machine.settle()
+    machine.stop()
+    report = _check(machine)
+    assert report.problems == []
+    assert (report.runs, report.entries) == (1, 20)
+
+
 def _flip(machine: Machine, path: str, offset: int) -> None:
     file = machine.files.open(path)
     [byte] = file.read(1, offset)
