@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from bookie.storage.consistency import ConsistencyReport, check_directory
 from bookie.storage.entry_log_format import Footer, RunHeader
 from bookie.storage.entry_log_inspect import (
