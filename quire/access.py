@@ -77,7 +77,10 @@ class Target:
         if config.auth_user is not None and config.auth_password is not None:
             credentials = f"{config.auth_user}:{config.auth_password.reveal()}"
         async with open_store(
-            uri, credentials=credentials, private=config.restrict_access
+            uri,
+            session_seconds=config.session_timeout_ms / 1000,
+            credentials=credentials,
+            private=config.restrict_access,
         ) as store:
             yield store, uri
 

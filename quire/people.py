@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
+from ledger_client import LedgerEntry
 from metadata.discovery import Bookies
-from quire.access import LEDGER_ID, Target, run, target_options, yes_option
+from quire.access import LEDGER_ID, Target, named, run, target_options, yes_option
 from quire.output import byte_count, say, show_fields, show_json, show_table
 from quire.shell_cluster import bookies_of, spaces_of
 from quire.shell_ledgers import (
@@ -104,20 +107,26 @@ def read_ledger(
 ) -> None:
     """Write payloads, one per line. The writer of an open ledger is left alone."""
 
-    async def job() -> None:
-        out = sys.stdout.buffer if output is None else output.open("wb")
+    async def job(out: BinaryIO) -> None:
         async with target.client() as client:
             entries = await open_range(client, ledger, first, last, recover=recover)
             while batch := await entries.next_batch():
                 if target.as_json:
-                    for entry in batch:
-                        text = entry.payload.decode(errors="replace")
-                        show_json({"entryId": entry.id, "payload": text})
+                    out.writelines(_json_line(entry) for entry in batch)
                 else:
                     out.writelines(entry.payload + b"\n" for entry in batch)
-        out.flush()
+                out.flush()
 
-    run(job)
+    if output is None:
+        run(job, sys.stdout.buffer)
+        return
+    with named(output), output.open("wb") as file:
+        run(job, file)
+
+
+def _json_line(entry: LedgerEntry) -> bytes:
+    text = entry.payload.decode(errors="replace")
+    return json.dumps({"entryId": entry.id, "payload": text}).encode() + b"\n"
 
 
 @ledgers.command(name="delete", epilog="Example: quire ledgers delete 17 --yes")

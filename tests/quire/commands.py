@@ -48,10 +48,11 @@ class Result:
 
 def quire(*arguments: object) -> Result:
     """A command in this process: everything but signals is as in one of its own."""
-    out, err = io.StringIO(), io.StringIO()
+    raw, err = io.BytesIO(), io.StringIO()
+    out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
     with redirect_stdout(out), redirect_stderr(err):
         code = main(list(map(str, arguments)))
-    return Result(code, out.getvalue(), err.getvalue())
+    return Result(code, raw.getvalue().decode(), err.getvalue())
 
 
 def quire_process(*arguments: object) -> Result:
