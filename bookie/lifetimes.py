@@ -19,6 +19,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.identity import Resolver
+from bookie.last_session import LastSession
 from bookie.mode import Mode
 from bookie.storage.disk_watch import Acceptance
 from bookie.storage.engine_values import EngineCallbacks
@@ -73,6 +74,8 @@ class BookieShell:
     resolver: Resolver
     #: Replay in a thread, so that signals and logs go on meanwhile.
     in_thread: bool = True
+    #: Which boot of which machine this is; empty if that cannot be known.
+    boot_id: str = ""
 
 
 class Fatal:
@@ -187,15 +190,19 @@ async def served(bookie: Bookie, listener: Listener) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def registered(registration: Registration, mode: Mode) -> AsyncIterator[None]:
+async def registered(
+    registration: Registration, mode: Mode, metadata: MetadataStore, last_session: LastSession
+) -> AsyncIterator[None]:
     """In the list of the mode for as long as the block runs, session expiry or not."""
-    await registration.register(mode.registered)
-    async with background(registration.keep), background(partial(mode.follow, registration)):
-        yield
-        with trio.move_on_after(UNREGISTER_SECONDS) as scope:
-            await registration.unregister()
-        if scope.cancelled_caught:
-            _log.warning("could not unregister in time; the session ends with the process")
+    await last_session.end(metadata)
+    async with background(partial(last_session.remember, metadata)):
+        await registration.register(mode.registered)
+        async with background(registration.keep), background(partial(mode.follow, registration)):
+            yield
+            with trio.move_on_after(UNREGISTER_SECONDS) as scope:
+                await registration.unregister()
+            if scope.cancelled_caught:
+                _log.warning("could not unregister in time; the session ends with the process")
 
 
 # ---------------------------------------------------------------------- what time brings

@@ -19,6 +19,7 @@ from bookie.collector import Collector
 from bookie.collector_metadata import StoreMetadata
 from bookie.config import BookieConfig
 from bookie.identity import Identity, check_cookie, identify, listen_host
+from bookie.last_session import LastSession
 from bookie.lifetimes import (
     BookieSettings,
     BookieShell,
@@ -142,7 +143,10 @@ async def _start(
     registration = Registration(
         metadata, cluster.root, identity.bookie_id, info, chance=shell.chance
     )
-    await stack.enter_async_context(registered(registration, mode))
+    last_session = LastSession(
+        shell.storage.files, settings.storage.ledger_directories[0], shell.boot_id
+    )
+    await stack.enter_async_context(registered(registration, mode, metadata, last_session))
     await stack.enter_async_context(background(collector.run))
     return RunningBookie(
         settings=settings,

@@ -17,6 +17,7 @@ from metadata.connect import open_store
 from metadata.uri import parse_metadata_uri
 from runtime.config import ConfigError, Settings
 from runtime.files import OSFileSystem
+from runtime.process import boot_id
 from runtime.shared_options import HttpConfig, LogConfig, MetadataConfig, StatsConfig
 from runtime.sockets import SocketNetwork
 from runtime.workers import ThreadWorkers
@@ -77,6 +78,7 @@ def real_shell(settings: BookieSettings, metadata: MetadataConfig) -> BookieShel
         ),
         chance=random.Random(),
         resolver=Resolver(),
+        boot_id=boot_id(),
     )
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-Verb = Literal["get", "exists", "children", "create", "set", "delete", "transact", "sync", "open"]
+Verb = Literal[
+    "get", "exists", "children", "create", "set", "delete", "transact", "sync", "open", "end"
+]
 
 
 @dataclass(frozen=True, slots=True)

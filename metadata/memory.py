@@ -185,6 +185,20 @@ class MemoryStore:
         else:
             await self._session_lost.wait()
 
+    @property
+    def ticket(self) -> str | None:
+        return None if self._session is None else f"{self._session:x}"
+
+    async def end_session(self, ticket: str) -> bool:
+        session = SessionId(int(ticket, 16))
+
+        def end() -> bool:
+            was_live = self._metadata.is_live(session)
+            self._metadata.expire(session)
+            return was_live
+
+        return await self._request(Request("end", "/"), end)
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -163,6 +163,16 @@ class MetadataStore(Protocol):
     async def wait_session_lost(self, session: SessionId) -> None:
         """Until `session` has expired (returns at once if it is not the present one)."""
 
+    @property
+    def ticket(self) -> str | None:
+        """What lets `end_session` end the present session, from any process. A secret."""
+
+    async def end_session(self, ticket: str) -> bool:
+        """End a session that was left behind: its ephemeral nodes go at once.
+
+        False if it was over already. For the owner's heirs: whoever still uses it loses it.
+        """
+
     async def get(self, path: str) -> Node:
         """NoNodeError if it does not exist."""
 

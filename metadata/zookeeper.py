@@ -44,6 +44,7 @@ from metadata.store import (
     Stat,
     WatchEvent,
 )
+from metadata.zookeeper_ending import SessionTicket
 from metadata.zookeeper_watches import Seen, StoreWatch, Target, WatchKind, WatchTable
 from runtime.doorbell import Doorbell
 from runtime.inbox import Answer, Inbox
@@ -55,7 +56,6 @@ _kazoo_log.setLevel(logging.ERROR)
 
 _RECONNECT_SECONDS_MIN: Final = 0.1
 _RECONNECT_SECONDS_MAX: Final = 2.0
-
 _UNKNOWN: Final = (errors.ConnectionLostError, "connection lost, the outcome is unknown")
 
 #: One table, by what the caller can conclude. A class stands for its subclasses too.
@@ -158,6 +158,10 @@ class ZookeeperSession:
     def is_usable(self) -> bool:
         # kazoo's own word too: ours may be one message behind it.
         return self.state is SessionState.CONNECTED and self._client.connected
+
+    @property
+    def ticket(self) -> SessionTicket | None:
+        return None if self.id is None else SessionTicket(*self._client.client_id)
 
     @property
     def trouble(self) -> str:

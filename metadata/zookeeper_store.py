@@ -32,6 +32,7 @@ from metadata.store import (
 )
 from metadata.znodes import check_change, check_data, check_path, create_with_parents
 from metadata.zookeeper import Connection, SessionState, ZookeeperSession
+from metadata.zookeeper_ending import SessionTicket, end_session
 from metadata.zookeeper_watches import StoreWatch
 from runtime.inbox import Inbox
 
@@ -106,6 +107,15 @@ class ZookeeperStore:
             await trio.lowlevel.checkpoint()
         else:
             await self._session.lost.wait()
+
+    @property
+    def ticket(self) -> str | None:
+        ticket = None if self._session is None else self._session.ticket
+        return None if ticket is None else ticket.encode()
+
+    async def end_session(self, ticket: str) -> bool:
+        servers = self._connection.servers
+        return await end_session(servers, SessionTicket.decode(ticket), self._timeout)
 
     async def close(self) -> None:
         self._closed = True

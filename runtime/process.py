@@ -29,6 +29,15 @@ def tune_for_serving() -> None:
     gc.disable()
 
 
+def boot_id() -> str:
+    """Which boot of which machine this is; empty where the kernel does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def _keep_memory() -> None:
     """glibc only; elsewhere the allocator has its own ways."""
     try:

@@ -55,6 +55,9 @@ class Site:
         self.running: RunningBookie | None = None
         self.stop = trio.Event()
         self.ended: Exception | None = None
+        self.boot_id = ""
+        self.ends_sessions = True  # when a bookie ends; a kill would not
+        self.registration = self.paths.registration(BOOKIE_ID, readonly=False)
 
     async def initialise(self) -> None:
         await init_new_cluster(self.metadata.connect(), URI, chance=self.chance)
@@ -91,6 +94,7 @@ class Site:
             chance=self.chance,
             resolver=FixedResolver(),
             in_thread=False,
+            boot_id=self.boot_id,
         )
 
     @asynccontextmanager
@@ -99,8 +103,9 @@ class Site:
         try:
             yield self.store
         finally:
-            with trio.CancelScope(shield=True):
-                await self.store.close()
+            if self.ends_sessions:
+                with trio.CancelScope(shield=True):
+                    await self.store.close()
 
     @asynccontextmanager
     async def serving(

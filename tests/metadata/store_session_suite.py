@@ -160,6 +160,23 @@ class SessionSuite(SuiteBase):
             await witness.sync(root)
             assert (await witness.children(root))[0] == ["a"]
 
+    async def test_a_session_left_behind_is_ended_by_whoever_has_its_ticket(self) -> None:
+        world = self.world()
+        async with world.connected() as store, world.connected() as heir:
+            root = await fresh_root(store)
+            session = await store.require_session()
+            await store.create(f"{root}/e", ephemeral=True, session=session)
+            ticket = store.ticket
+            assert ticket is not None
+            assert await heir.end_session(ticket)
+            with trio.fail_after(PATIENCE_SECONDS):
+                await store.wait_session_lost(session)
+            assert await heir.exists(f"{root}/e") is None
+            assert not await heir.end_session(ticket), "it is over already"
+            assert await store.require_session() != session
+            assert store.ticket != ticket
+            assert heir.session is not None, "its own session is another"
+
     async def test_a_request_bound_to_an_expired_session_is_not_carried_out(self) -> None:
         world = self.world()
         async with world.connected() as store:
