@@ -21,6 +21,7 @@ from ledger_client.environment import Access
 from ledger_client.requests import Adds, Answer, Question, Reads, Request
 from metadata.codec import decode_ledger_metadata
 from metadata.faults import Fault
+from metadata.faults import Outcome as StoreOutcome
 from metadata.faults import Request as StoreRequest
 from metadata.model import LedgerMetadata, LedgerState
 from metadata.paths import LayoutType, LedgerPaths
@@ -116,6 +117,7 @@ class RepairWorld(AuditWorld):
         self.crash_at: int | None = None
         self.on_step: Callable[[int], None] = lambda number: None
         self.worker_session: int | None = None
+        self.store_is_away = False
         self._crash: trio.CancelScope | None = None
         super().__init__(bookies)
         self.bookies = SlowBookies(self._step)
@@ -138,6 +140,8 @@ class RepairWorld(AuditWorld):
         if self._step(f"store {request.verb} {request.path}"):
             # Applied, and nobody is told: what has died knows nothing of it.
             return Fault(answer_seconds=PATIENCE_SECONDS)
+        if self.store_is_away:
+            return Fault(outcome=StoreOutcome.UNAVAILABLE, request_seconds=1.0)
         return self.script(request)
 
     # ------------------------------------------------------------------ processes
@@ -154,12 +158,12 @@ class RepairWorld(AuditWorld):
         *,
         number: int = 9,
         beside: Work | None = None,
-        or_dead: bool = False,
     ) -> Worker:
         """Run a worker until this holds (looked at after every step), or it dies."""
         async with self.context(number) as context:
             worker = Worker(context)
             self.worker_session = context.store.session
+            self.steps.clear()  # those of the start count for nothing
             with trio.move_on_after(PATIENCE_SECONDS) as patience:
                 async with trio.open_nursery() as nursery:
                     self._crash = nursery.cancel_scope
@@ -170,9 +174,7 @@ class RepairWorld(AuditWorld):
                     nursery.cancel_scope.cancel()
             self._crash = None
             self.worker_session = None
-            assert or_dead or not patience.cancelled_caught, (
-                f"never done; last steps {self.steps[-20:]}"
-            )
+            assert not patience.cancelled_caught, f"never done; last steps {self.steps[-20:]}"
         await self.close(context)
         return worker
 
