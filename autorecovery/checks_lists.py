@@ -14,22 +14,15 @@ from autorecovery.core.audit import missing_bookies
 from autorecovery.core.checks import stretches
 from autorecovery.core.fragments import missing_runs
 from autorecovery.ledger_scan import for_each
-from ledger_client.core.commands import Outcome
+from autorecovery.worker_listing import Listed, list_entries
 from ledger_client.core.distribution import Distribution
-from ledger_client.environment import Environment
-from ledger_client.errors import ClientClosedError
-from ledger_client.requests import Answer, Mailbox, Question
 from metadata.model import FragmentRange
 from metadata.update import VersionedLedger
-from wire.availability import Availability, decode_availability
-from wire.errors import ProtocolError
-from wire.messages import ListEntriesRequest, ListEntriesResponse
-from wire.types import BookieId, LedgerId
+from wire.availability import Availability
+from wire.types import BookieId
 
 _LISTS_AT_ONCE: Final = 16
 _LEDGERS_AT_ONCE: Final = 4
-#: A list of a large ledger is put together from the bookie's index.
-_LIST_SECONDS: Final = 30.0
 _NOTHING: Final = Availability([])
 
 
@@ -54,12 +47,14 @@ class ReplicasCheck:
         lists: dict[BookieId, Availability] = {}
 
         async def ask(bookie_id: BookieId) -> None:
-            found = await entries_listed(self._checks.context.client, bookie_id, metadata.ledger_id)
-            if found is None:
+            found = await list_entries(self._checks.context.client, bookie_id, metadata.ledger_id)
+            if isinstance(found, Availability):
+                lists[bookie_id] = found
+            elif found is Listed.NOTHING:
+                lists[bookie_id] = _NOTHING
+            else:
                 summary.undecided += 1
                 self._checks.statistics.counts.undecided += 1
-            else:
-                lists[bookie_id] = found
 
         await for_each(sorted(metadata.bookies() & alive), ask, at_once=_LISTS_AT_ONCE)
         bad = dict.fromkeys(missing_bookies(metadata, alive))
@@ -106,32 +101,3 @@ class ReplicasCheck:
                     missing[slot] = runs
         found_here = stretches(shape, first=first, last=last, missing=missing)
         return min((stretch.copies for stretch in found_here), default=shape.write_quorum)
-
-
-async def entries_listed(
-    client: Environment, bookie_id: BookieId, ledger_id: LedgerId
-) -> Availability | None:
-    """What the bookie says it has of a ledger; None if it does not say."""
-    mail = Mailbox()
-    question = Question(
-        request_id=next(client.request_ids),
-        sink=mail.take,
-        seconds=_LIST_SECONDS,
-        message=ListEntriesRequest(ledger_id=ledger_id),
-    )
-    client.pool.ask(bookie_id, question)
-    answers: list[Answer] = []
-    while not answers:
-        answers = await mail.wait()
-    answer = answers[0]
-    if answer.outcome is Outcome.CLIENT_CLOSED:
-        raise ClientClosedError(f"ledger {ledger_id}: the check was cut short")
-    if answer.outcome.is_missing:
-        return _NOTHING
-    response = answer.content
-    if answer.outcome is not Outcome.OK or not isinstance(response, ListEntriesResponse):
-        return None
-    try:
-        return decode_availability(response.availability or b"")
-    except ProtocolError:
-        return None

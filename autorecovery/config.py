@@ -20,11 +20,11 @@ class RecoveryConfig:
     bookie_id: str | None = option(
         "bookieId",
         None,
-        doc="The name under which this process stands for auditor and takes locks. Unset: the "
-        "host's name and `bookiePort`, as a bookie there would be called.",
+        doc="The name under which this process stands for auditor. Unset: the host's address and "
+        "`bookiePort`, as a bookie there would be called.",
     )
     advertised_address: str | None = option(
-        "advertisedAddress", None, doc="The host in that name, if it is not the host's own."
+        "advertisedAddress", None, doc="The host in that name, if it is not this one's own."
     )
     port: int = option(
         "bookiePort",
@@ -32,6 +32,9 @@ class RecoveryConfig:
         minimum=0,
         maximum=65535,
         doc="The port in that name. Nothing is listened to there.",
+    )
+    use_host_name: bool = option(
+        "useHostNameAsBookieID", False, doc="Put the host's name there instead of its address."
     )
     runs_auditor: bool = option(
         "quire_auditorEnabled", True, doc="Stand for auditor. False: only restore copies."
