@@ -30,9 +30,12 @@ class PeerCluster:
         return found
 
     def complaints(self) -> list[str]:
-        """What is wrong with the bookies since the last call. Those that ended are started."""
+        """What is wrong with the bookies since the last call. Then all run as they should."""
         found = [line for bookie in self.bookies for line in bookie.new_alarms()]
         for bookie in self.bookies:
+            if bookie.is_running and bookie.is_changed:
+                bookie.stop()
+                bookie.start()
             if not bookie.is_running:
                 found.append(f"bookie {bookie.bookie_id} has ended: see {bookie.folder}")
                 bookie.start()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,7 @@ class PeerBookie(ABC):
         self.folder = folder
         self.port = free_port()  # fixed, since a restarted bookie must be found where it was
         self.start_seconds = 0.0  # how long the latest start took
+        self.is_changed = False  # whether its latest start was with changes
         self._uri = uri
         self._settings = settings
         self._logs: list[Path] = []
@@ -74,6 +76,7 @@ class PeerBookie(ABC):
     def start(self, **changes: object) -> None:
         """Start its next life, with these changes to its configuration, and wait for it."""
         assert not self.is_running, "it runs already"
+        self.is_changed = bool(changes)
         trio.run(self._start, self._settings | changes)
 
     async def _start(self, settings: dict[str, object]) -> None:
@@ -161,7 +164,7 @@ class PeerBookie(ABC):
         # An exception is named on the line below the one that reports it.
         return [
             f"{self._logs[-1]}: {line} {below}"
-            for line, below in zip(lines, [*lines[1:], ""], strict=True)
+            for line, below in pairwise([*lines, ""])
             if any(alarm in line for alarm in self.alarms)
             and not any(words in line or words in below for words in self.forgiven)
         ]

@@ -20,6 +20,7 @@ POLL_MS: Final = 50_000
 # Codes of org.apache.bookkeeper.client.BKException.
 NO_SUCH_ENTRY: Final = -13
 NO_SUCH_LEDGER: Final = -25  # no metadata
+LEDGER_CLOSED: Final = -11
 FENCED: Final = -101
 UNAUTHORIZED: Final = -102
 
@@ -40,17 +41,17 @@ THREE: Final = Shape(3, 3, 2)
 
 
 @contextmanager
-def refused(code: int) -> Iterator[None]:
-    """The block must end with this error of BookKeeper's."""
+def refused(*codes: int) -> Iterator[None]:
+    """The block must end with one of these errors of BookKeeper's."""
     try:
         yield
     except Py4JJavaError as error:
         found = error.java_exception
         if hasattr(found, "getCause") and "ExecutionException" in found.getClass().getName():
             found = found.getCause()
-        assert found.getCode() == code, f"refused with {found.toString()}, not with code {code}"
+        assert found.getCode() in codes, f"refused with {found.toString()}, not with {codes}"
     else:
-        raise AssertionError(f"it was not refused with code {code}")
+        raise AssertionError(f"it was not refused with {codes}")
 
 
 def eventually(look: Callable[[], bool], what: str) -> None:

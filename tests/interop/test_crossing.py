@@ -121,9 +121,7 @@ def parties(peers: Peers) -> Iterator[Parties]:
         yield party
 
 
-@pytest.mark.parametrize(
-    ("writer", "successor", "bookies", "digest", "shape"), CROSSINGS, ids="/".join
-)
+@pytest.mark.parametrize(("writer", "successor", "bookies", "digest", "shape"), CROSSINGS, ids=str)
 def test_ledger_changes_hands(
     parties: Parties,
     clusters: Clusters,

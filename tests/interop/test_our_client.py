@@ -19,7 +19,7 @@ from ledger_client import (
 from ledger_client.core.options import WriterOptions
 from ledger_client.sync import LedgerClient, LedgerWriter
 from tests.interop.conftest import BOOKIES, MakeClient
-from tests.interop.java_client import PASSWORD, THREE, Shape, eventually
+from tests.interop.java_client import PASSWORD, THREE, Shape, entries_of, eventually
 from tests.interop.selection import SHAPES
 from wire.types import FRAME_BYTES_MAX
 
@@ -104,19 +104,9 @@ def test_nothing_is_read_beyond_the_end(ours: LedgerClient) -> None:
         with pytest.raises(InvalidEntryIdError):
             list(reader.read(0, 7))
         with pytest.raises(NoSuchEntryError):
-            unconfirmed(ours, writer.id, 0, 7)
-        assert unconfirmed(ours, writer.id, 0, 2) == payloads(3)
+            list(reader.read_unconfirmed(0, 7))
+        assert [entry.payload for entry in reader.read_unconfirmed(0, 2)] == payloads(3)
     writer.close()
-
-
-def unconfirmed(client: LedgerClient, ledger_id: int, first: int, last: int) -> list[bytes]:
-    """What bookies hold, confirmed or not."""
-
-    async def read() -> list[bytes]:
-        reader = await client._client.open_no_recovery(ledger_id, password=PASSWORD)
-        return [entry.payload async for entry in reader.read_unconfirmed(first, last)]
-
-    return client.submit(lambda _: read()).result()
 
 
 @row("open without recovery: the LAC that entries carry", older=True)
@@ -128,7 +118,8 @@ def test_lac_follows_one_entry_behind(ours: LedgerClient) -> None:
         writer.append(b"%d" % last)
         # Of an ensemble of three two have it for sure, and no explicit LAC tells of the last.
         assert reader.read_last_confirmed() == last - 1
-        assert unconfirmed(ours, writer.id, 0, last) == [b"%d" % n for n in range(last + 1)]
+        found = [entry.payload for entry in reader.read_unconfirmed(0, last)]
+        assert found == [b"%d" % n for n in range(last + 1)]
     assert [entry.payload for entry in reader.read(0, 2)] == [b"0", b"1", b"2"]
     writer.close()
 
@@ -232,7 +223,39 @@ def test_wrong_key_is_refused_by_every_bookie(ours: LedgerClient) -> None:
     ours.delete(ledger_id)
 
 
-@row("bookies listed")
+@row("bookies listed, their disk space told")
 def test_bookies_are_known(ours: LedgerClient, cluster: PeerCluster) -> None:
     expected = {bookie.bookie_id for bookie in cluster.bookies}
-    eventually(lambda: ours._client.bookies.writable == expected, "all are listed")
+    eventually(lambda: ours.bookies().writable == expected, "all are listed")
+    for bookie_id in expected:
+        space = ours.bookie_info(bookie_id)
+        assert 0 < space.free_bytes <= space.total_bytes
+
+
+@row("deferred sync: confirmed by force only", older=True)
+def test_deferred_appends_are_confirmed_by_force(
+    ours: LedgerClient, make_client: MakeClient
+) -> None:
+    writer = create(ours, options=WriterOptions(deferred_sync=True))
+    assert list(writer.append_many(payloads(10))) == list(range(10))
+    assert writer.last_confirmed == -1
+    assert writer.force() == 9
+    assert writer.last_confirmed == 9
+    writer.close()
+    java = make_client("admin", wire="v3")
+    assert entries_of(java.open(writer.id).readEntries(0, 9)) == payloads(10)
+    assert read_all(ours, writer.id) == payloads(10)
+
+
+@row("ids chosen by the caller, out of order")
+def test_caller_may_choose_ids(ours: LedgerClient, make_client: MakeClient) -> None:
+    ledger_id = next(_chosen_ids)
+    writer = create(ours, ledger_id=ledger_id, given_entry_ids=True)
+    assert writer.id == ledger_id
+    futures = [writer.submit(b"%d" % n, entry_id=n) for n in (2, 1, 0)]
+    assert [future.result() for future in futures] == [2, 1, 0]
+    assert writer.append(b"3", entry_id=3) == 3
+    writer.close()
+    java = make_client("admin", wire="v3")
+    assert entries_of(java.open(ledger_id).readEntries(0, 3)) == [b"0", b"1", b"2", b"3"]
+    assert read_all(ours, ledger_id) == [b"0", b"1", b"2", b"3"]
