@@ -2,7 +2,7 @@
 
 A generation collects entries until it is full, is sealed, flushed and dropped. Many small ones
 return memory steadily and bound what a restart replays. Inside a generation each ledger has a part:
-a dictionary for entries that came alone and a list of runs for those that came as batches.
+a dictionary for entries that came alone and a list of runs for those that came together.
 
 Newest wins: a part never holds an id in both places with the older one in front.
 """
@@ -16,11 +16,18 @@ from itertools import chain, islice
 from typing import Final
 
 from bookie.core.ledger import NOT_DIRTY, Ledger
-from bookie.core.runs import Run, join, runs_of_entries
+from bookie.core.runs import Run, cut_out, join, run_of_frames, runs_of_entries
 from wire.types import ID_MAX
 
 #: Below this many entries per run the index costs more than the entries.
 RUN_ITEMS_MIN: Final = 4
+#: What an entry costs in the write cache beside its bytes: dictionary slot, id and object header.
+ENTRY_OVERHEAD_BYTES: Final = 100
+#: What a run costs, and each of its entries if their ids or sizes take a list.
+RUN_OVERHEAD_BYTES: Final = 400
+PLACE_BYTES: Final = 12
+#: Fewer adds than this are kept one by one, unless there are runs that they go on from.
+FRAMES_MIN: Final = 8
 
 
 class Part:
@@ -45,6 +52,18 @@ class Part:
         self.runs.append(run)
         self._firsts.append(run.first)
         self.low = min(self.low, run.first)
+
+    def add_frames(self, ids: Sequence[int], data: bytes, bounds: Sequence[int]) -> int:
+        """Adds as they were received, ascending by id: frame i is data[bounds[i] : bounds[i + 1]].
+
+        What that takes of the cache is the answer.
+        """
+        size, count = bounds[-1] - bounds[0], len(ids)
+        if count < FRAMES_MIN and not self.runs:
+            self.add_entries(ids, cut_out(data, bounds))
+            return size + count * ENTRY_OVERHEAD_BYTES
+        self.add_run(run_of_frames(ids, data, bounds))
+        return size + RUN_OVERHEAD_BYTES + count * PLACE_BYTES
 
     def add_entries(self, ids: Sequence[int], entries: Iterable[bytes]) -> None:
         """Entries that came alone, ascending by id."""
@@ -85,6 +104,8 @@ class Part:
             return runs_of_entries(self.entries)
         if not self.entries:
             return join(self.runs)
+        if max(self.entries) < min(self._firsts):  # so began what then came in greater numbers
+            return join(chain(runs_of_entries(self.entries), self.runs))
         return chain(join(self.runs), runs_of_entries(self.entries))
 
 
@@ -170,9 +191,14 @@ class WriteCache:
     def free_some(self, count: int) -> bool:
         """Free up to `count` dropped entries; whether more are left. Freeing all at once stalls."""
         while self._dying and count > 0:
-            entries = self._dying[0].entries
-            if len(entries) <= count:
-                count -= len(entries) + len(self._dying.popleft().runs)
+            entries, runs = self._dying[0].entries, self._dying[0].runs
+            if len(entries) + len(runs) <= count:
+                count -= len(entries) + len(runs) + 1
+                self._dying.popleft()
+            elif runs:
+                some = min(count, len(runs))
+                del runs[-some:]
+                count -= some
             else:
                 for entry_id in list(islice(entries, count)):
                     del entries[entry_id]

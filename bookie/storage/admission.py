@@ -15,7 +15,8 @@ from typing import Final
 
 from bookie.core.ledger import Ledger
 from bookie.core.runs import run_of_batch
-from bookie.core.write_cache import Part, WriteCache
+from bookie.core.write_cache import ENTRY_OVERHEAD_BYTES as ENTRY_OVERHEAD_BYTES
+from bookie.core.write_cache import RUN_OVERHEAD_BYTES, Part, WriteCache
 from bookie.storage.journal_records import (
     encode_add_head,
     encode_ledger_key,
@@ -29,8 +30,6 @@ from wire.errors import Status
 from wire.scan_v2 import ADD_ENTRY_OFFSET, AddBatch, AddMix, AddRun
 from wire.types import MASTER_KEY_BYTES, Flag
 
-#: What an entry costs in the write cache beside its bytes: dictionary slot, id and object header.
-ENTRY_OVERHEAD_BYTES: Final = 100
 _V2: Final = 2
 # As plain numbers: an operation on an enum costs more than the rest of an add's judgement.
 _RECOVERY_ADD: Final = int(Flag.RECOVERY_ADD)
@@ -121,16 +120,15 @@ class Admission:
         status, ledger = self._judge(run.ledger_id, run.master_key, run.flags)
         if ledger is None:
             return status
-        bounds = run.bounds
-        entries = run.entries()
-        self._open_part(ledger, run.master_key).add_entries(run.entry_ids, entries)
+        ids, data, bounds = run.entry_ids, run.data, run.bounds
+        taken = self._open_part(ledger, run.master_key).add_frames(ids, data, bounds)
         log = self._logs[ledger.journal]
         if run.version == _V2:
-            log.add_slice(run.data, bounds[0], bounds[-1], len(entries))
+            log.add_slice(data, bounds[0], bounds[-1], len(ids))
         else:  # replay knows one layout only
-            self._log_entries(log, run.master_key, entries, run.flags)
+            self._log_entries(log, run.master_key, run.entries(), run.flags)
         log.deferred = False  # whatever the flags say: only batches and v3 can ask for it
-        self._account(ledger, bounds[-1] - bounds[0], len(entries), run.entry_ids[-1], run.lac)
+        self._account(ledger, bounds[-1] - bounds[0], taken, len(ids), ids[-1], run.lac)
         return Status.OK
 
     def add_mix(self, mix: AddMix) -> dict[int, Status]:
@@ -195,7 +193,9 @@ class Admission:
             return status
         self._open_part(ledger, key).add_entries(entry_ids, entries)
         self._log_entries(self._logs[ledger.journal], key, entries, flags)
-        self._account(ledger, sum(map(len, entries)), len(entries), entry_ids[-1], lac)
+        size, count = sum(map(len, entries)), len(entries)
+        taken = size + count * ENTRY_OVERHEAD_BYTES
+        self._account(ledger, size, taken, count, entry_ids[-1], lac)
         return Status.OK
 
     def add_batch(self, batch: AddBatch) -> Status:
@@ -215,7 +215,9 @@ class Admission:
         log = self._logs[ledger.journal]
         log.add_slice(batch.data, batch.start, batch.end, 1)
         log.deferred &= request.deferred_sync and not request.recovery
-        self._account(ledger, len(run.body), 1, request.last_entry_id, walk.lac, run.count)
+        size = len(run.body)
+        taken = size + RUN_OVERHEAD_BYTES
+        self._account(ledger, size, taken, run.count, request.last_entry_id, walk.lac)
         return Status.OK
 
     def commit(self, token: object) -> bool:
@@ -286,10 +288,10 @@ class Admission:
         log.deferred &= flags & (_DEFERRED_SYNC | _RECOVERY_ADD) == _DEFERRED_SYNC
 
     def _account(
-        self, ledger: Ledger, size: int, items: int, last: int, lac: int, entries: int | None = None
+        self, ledger: Ledger, size: int, taken: int, count: int, last: int, lac: int
     ) -> None:
-        self._cache.grow(size + items * ENTRY_OVERHEAD_BYTES, items)
-        self.entries_added += items if entries is None else entries
+        self._cache.grow(taken, count)
+        self.entries_added += count
         self.bytes_added += size
         if last > ledger.last_entry:
             ledger.last_entry = last
