@@ -39,6 +39,7 @@ from metadata.ledgers import Ledgers
 from metadata.model import LedgerMetadata, new_ledger
 from metadata.update import LedgerGoneError, VersionedLedger
 from metadata.uri import parse_metadata_uri
+from metadata.zookeeper_store import SESSION_SECONDS
 from runtime.sockets import Network, SocketNetwork
 from wire.errors import BadRequestError
 from wire.types import BookieId, DigestType, LedgerId
@@ -57,12 +58,14 @@ class LedgerClient:
         *,
         policy: PlacementPolicy | None = None,
         quarantine: QuarantineOptions | None = None,
+        session_seconds: float = SESSION_SECONDS,
         network: Network | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._uri = parse_metadata_uri(uri)
         self._policy = policy or DefaultPolicy()
         self._quarantine = quarantine
+        self._session_seconds = session_seconds
         self._network = network or SocketNetwork()
         self._chance = chance or random.Random()
         self._stack = AsyncExitStack()
@@ -74,7 +77,9 @@ class LedgerClient:
     async def __aenter__(self) -> Self:
         try:
             with reaching_metadata(f"the cluster at {self._uri} cannot be opened"):
-                store = await self._stack.enter_async_context(open_store(self._uri))
+                store = await self._stack.enter_async_context(
+                    open_store(self._uri, session_seconds=self._session_seconds)
+                )
                 cluster = await open_cluster(store, self._uri)
             watcher = BookieWatcher(store, cluster.root)
             self._nursery_manager = trio.open_nursery()

@@ -46,6 +46,7 @@ from ledger_client.tail import LedgerTail as AsyncTail
 from ledger_client.writer import LedgerWriter as AsyncWriter
 from metadata.discovery import Bookies
 from metadata.model import LedgerMetadata
+from metadata.zookeeper_store import SESSION_SECONDS
 from wire.types import DigestType, LedgerId
 
 T = TypeVar("T")
@@ -66,8 +67,11 @@ class LedgerClient:
         *,
         policy: PlacementPolicy | None = None,
         quarantine: QuarantineOptions | None = None,
+        session_seconds: float = SESSION_SECONDS,
     ) -> None:
-        self._client = asynchronous.LedgerClient(uri, policy=policy, quarantine=quarantine)
+        self._client = asynchronous.LedgerClient(
+            uri, policy=policy, quarantine=quarantine, session_seconds=session_seconds
+        )
         self._loop = Loop(self._client)
 
     def __enter__(self) -> Self:
