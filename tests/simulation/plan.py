@@ -42,6 +42,9 @@ class Plan:
     given_ids: bool = False
     batch_share: float = 1.0  # of the bookies that answer a batch once
     closes: bool = True  # the writer, at its end
+    #: Seconds within which most of the work and of the faults fall together.
+    tempo: float = 0.2
+    patience: float = 0.4  # of a client with one request
     # faults
     loss: float = 0.0
     spikes: float = 0.0  # share of messages that are held up for long
@@ -83,6 +86,8 @@ class Plan:
             given_ids=not deferred and sometimes(0.1),
             batch_share=chance.choice((0.0, 0.5, 1.0)),
             closes=sometimes(0.4),
+            tempo=chance.choice((0.03, 0.1, 0.5)),
+            patience=chance.choice((0.03, 0.1, 0.4)),
             loss=chance.choice((0.02, 0.1, 0.2)) if sometimes() else 0.0,
             spikes=chance.choice((0.02, 0.1)) if sometimes(0.5) else 0.0,
             crashes=chance.randrange(1, 4) if sometimes() else 0,
@@ -111,6 +116,8 @@ class Plan:
         for field in fields(self):
             value, plain = getattr(self, field.name), field.default
             if field.name in ("seed", "shape") or value == plain:
+                continue
+            if field.name in ("tempo", "patience"):
                 continue
             if isinstance(value, bool | float) or value in (0, 1):
                 less: Any = plain

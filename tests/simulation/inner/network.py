@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.inner.bookie import ModelBookie
     from tests.simulation.inner.world import World
 
-#: A client's patience with one request.
-TIMEOUT_SECONDS = 0.4
-
 
 class Client:
     """Somebody who asks. Dead, it neither hears nor says anything."""
@@ -28,6 +25,7 @@ class Client:
         self.name = name
         self.is_dead = False
         self.skew = 0.0  # of its clock
+        self.version = 0  # of the record, as far as it knows
 
     @property
     def now(self) -> float:
@@ -52,7 +50,7 @@ class Network:
         bookie: ModelBookie,
         act: Callable[[Callable[..., None]], None],
         answered: Callable[..., None],
-        patience: float = TIMEOUT_SECONDS,
+        patience: float | None = None,
     ) -> None:
         """Have `act(reply)` done at the bookie; `answered(outcome, ...)` hears of it once."""
         is_over = False
@@ -73,6 +71,8 @@ class Network:
             elif self._chance.random() < 0.7:
                 self._carry(bookie.name, client.name, lambda: end(Outcome.NOT_CONNECTED))
 
+        if patience is None:
+            patience = self._world.plan.patience
         self._agenda.after(patience, lambda: end(Outcome.TIMEOUT))
         self._carry(client.name, bookie.name, arrive)
 
@@ -103,5 +103,5 @@ class Network:
             return
         seconds = 0.001 + 0.006 * chance()
         if self.spikes and chance() < self.spikes:
-            seconds += chance()
+            seconds += chance() * 4 * self._world.plan.tempo
         self._agenda.after(seconds, arrive)

@@ -157,7 +157,8 @@ class FollowingReader(Client):
         if self._lac.is_closed and self._next > self._lac.lac:
             self.is_done = True
             return
-        self.later(0.02, lambda: self.world.store.read(self, self._fresh))
+        seconds = 5.0 if self.world.is_healed else 0.02
+        self.later(seconds, lambda: self.world.store.read(self, self._fresh))
 
     def _fresh(self, metadata: LedgerMetadata) -> None:
         # A follower of the store may be behind; a handle does not go back.

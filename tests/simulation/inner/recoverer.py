@@ -29,7 +29,7 @@ from ledger_client.core.recovery import Recovery, RecoveryOptions
 from metadata import update
 from metadata.model import LedgerMetadata
 from tests.simulation.inner.bookie import Entry
-from tests.simulation.inner.network import TIMEOUT_SECONDS, Client
+from tests.simulation.inner.network import Client
 from tests.simulation.inner.reader import RangeReader
 from wire.errors import LedgerError
 from wire.types import NO_ENTRY
@@ -154,7 +154,7 @@ class RecoveringClient(Client):
         self.world.network.ask_in_parts(
             self, bookie, lambda reply: bookie.add(entries, reply, recovery=True), answered
         )
-        self.later(TIMEOUT_SECONDS, lambda: answered(Outcome.TIMEOUT) if left else None)
+        self.later(self.world.plan.patience, lambda: answered(Outcome.TIMEOUT) if left else None)
 
     def _choose(self, core: Recovery, command: ChooseReplacements) -> None:
         chosen = self.world.replacements(command.ensemble, command.failed, command.avoid)

@@ -39,6 +39,7 @@ class ModelStore:
             version = len(self._values) - 1
             if version and self._world.chance.random() < self.stale_reads:
                 version -= 1
+            client.version = version
             done(self._values[version])
 
         client.later(self._seconds(), answer)
@@ -69,10 +70,10 @@ class ModelStore:
             if self.is_away:
                 again(unsure)
                 return
-            version = len(self._values) - 1
-            if version and not failures and chance.random() < self.stale_reads:
-                version -= 1
+            # First what the client knows already; after a conflict what a synced read shows.
+            version = len(self._values) - 1 if failures else client.version
             current = self._values[version]
+            client.version = version
             if unsure == (version, current):
                 done(current, True, None)
                 return
@@ -97,6 +98,7 @@ class ModelStore:
                 again((version + 1, target))
             else:
                 self._set(client.name, target)
+                client.version = version + 1
                 client.later(self._seconds(), lambda: done(target, True, None))
 
         client.later(self._seconds(), decide)

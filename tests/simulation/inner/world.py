@@ -22,7 +22,7 @@ from tests.simulation.plan import FAULT_SECONDS, Plan
 from wire.types import BookieId, DigestType, LedgerId
 
 #: Far beyond what any orderly end needs, in virtual time.
-HEALED_SECONDS: Final = 600.0
+HEALED_SECONDS: Final = 300.0
 
 
 class World:
@@ -33,6 +33,7 @@ class World:
         self.history = History()
         self.story: list[str] = []
         self._tells = tells
+        self.is_healed = False
         size, write_quorum, ack_quorum = plan.shape
         names = [BookieId(f"b{number}") for number in range(size + plan.spares)]
         self.bookies = {name: ModelBookie(self, name) for name in names}
@@ -83,7 +84,13 @@ class World:
         self.finish()
 
     def finish(self) -> None:
-        """With the cluster whole again: somebody opens the ledger, and it has one end."""
+        """With the cluster whole again: writes end, somebody opens the ledger, it has one end."""
+        self.agenda.run(self.agenda.now + HEALED_SECONDS)
+        writer = self.writer
+        if writer.is_stuck and not self._may_fail:
+            raise ViolationError(
+                "I24", f"the writer neither confirms nor fails what comes after {writer.confirmed}"
+            )
         last = RecoveringClient(self, "L", attempts=8)
         self.recoverers.append(last)
         self.agenda.run(self.agenda.now + HEALED_SECONDS)
@@ -108,20 +115,27 @@ class World:
         for _ in range(plan.appends):
             count = chance.randint(1, plan.batch_max)
             agenda.after(moment, lambda count=count: self._append(count))  # type: ignore[misc]
-            moment += chance.choice((0.0, 0.004, 0.02, 0.2)) * chance.random()
+            moment += chance.choice((0.0, 0.1, 0.5)) * plan.tempo * chance.random()
             if plan.deferred_sync and chance.random() < 0.4:
                 agenda.after(moment, self._force)
         if plan.closes:
-            agenda.after(moment + chance.random(), self._close)
+            agenda.after(moment + plan.tempo * chance.random(), self._close)
         for number in range(plan.recoverers):
             agenda.after(
-                chance.random() * chance.choice((0.05, 0.3, 1.5)),
+                self._moment(),
                 lambda number=number: self._recover(f"R{number + 1}"),  # type: ignore[misc]
             )
         for number in range(plan.readers):
-            agenda.after(chance.random() * 0.1, lambda number=number: self._follow(number))  # type: ignore[misc]
+            agenda.after(self._moment(), lambda number=number: self._follow(number))  # type: ignore[misc]
         for _ in range(plan.repairs):
-            agenda.after(chance.random(), self._repair)
+            agenda.after(self._moment(), self._repair)
+
+    def _moment(self) -> float:
+        """Somewhere in the thick of it, or a while later."""
+        return self.plan.tempo * self.chance.choice((1.0, 1.0, 4.0)) * self.chance.random()
+
+    def _while(self) -> float:
+        return self.plan.tempo * self.chance.choice((0.2, 1.0, 4.0)) * self.chance.random()
 
     def _append(self, count: int) -> None:
         if not self.writer.is_dead and not self.writer.has_failed:
@@ -164,7 +178,7 @@ class World:
             (plan.clock_jumps, self._jump_clock),
         ):
             for _ in range(count):
-                self.agenda.after(self.chance.random() * self.chance.choice((0.1, 0.5, 1.5)), act)
+                self.agenda.after(self._moment(), act)
 
     def _some_bookie(self) -> ModelBookie:
         return self.bookies[self.chance.choice(sorted(self.bookies))]
@@ -173,13 +187,13 @@ class World:
         bookie = self._some_bookie()
         self.tell(f"{bookie.name} crashes")
         bookie.crash()
-        self.agenda.after(0.02 + self.chance.random() * 0.5, bookie.restart)
+        self.agenda.after(0.005 + self._while(), bookie.restart)
 
     def _pause(self) -> None:
         bookie = self._some_bookie()
         self.tell(f"{bookie.name} stands still")
         bookie.pause()
-        self.agenda.after(self.chance.random(), bookie.resume)
+        self.agenda.after(self._while(), bookie.resume)
 
     def _partition(self) -> None:
         client, bookie = self.chance.choice(self.clients), self._some_bookie()
@@ -188,7 +202,7 @@ class World:
             ways.discard(min(ways))
         self.tell(f"nothing gets through: {sorted(ways)}")
         self.network.cut |= ways
-        self.agenda.after(self.chance.random(), lambda: self.network.cut.difference_update(ways))
+        self.agenda.after(self._while(), lambda: self.network.cut.difference_update(ways))
 
     def _make_read_only(self) -> None:
         bookie = self._some_bookie()
@@ -198,7 +212,7 @@ class World:
     def _take_store_away(self) -> None:
         self.tell("the metadata store is away")
         self.store.is_away = True
-        self.agenda.after(self.chance.random() * 0.5, self._bring_store_back)
+        self.agenda.after(self._while(), self._bring_store_back)
 
     def _bring_store_back(self) -> None:
         self.store.is_away = False
@@ -227,6 +241,7 @@ class World:
 
     def _heal(self) -> None:
         self.tell("everything is healed")
+        self.is_healed = True
         self.network.loss = self.network.spikes = 0.0
         self.network.cut.clear()
         self.store.is_away = False

@@ -29,7 +29,7 @@ from ledger_client.core.writer import Writer
 from metadata import update
 from metadata.model import LedgerMetadata
 from tests.simulation.inner.bookie import Entry, ModelBookie
-from tests.simulation.inner.network import TIMEOUT_SECONDS, Client
+from tests.simulation.inner.network import Client
 from wire.errors import FencedError, LedgerError
 from wire.types import NO_ENTRY, BookieId
 
@@ -60,6 +60,11 @@ class WriterClient(Client):
         self._forces = 0
         self._force_ends: dict[int, int] = {}  # number to what was confirmed when it began
         self._tick_at: float | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether somebody waits for an add, though nothing stands in its way."""
+        return not self.is_dead and not self.has_failed and not self.core.is_idle
 
     # ------------------------------------------------------------------ the caller
 
@@ -172,7 +177,7 @@ class WriterClient(Client):
         network.ask_in_parts(
             self, bookie, lambda reply: bookie.add(entries, reply, deferred=deferred), answered
         )
-        self.later(TIMEOUT_SECONDS, lambda: answered(Outcome.TIMEOUT) if left else None)
+        self.later(self.world.plan.patience, lambda: answered(Outcome.TIMEOUT) if left else None)
 
     def _send_force(self, command: SendForce) -> None:
         bookie = self.world.bookies[command.bookie_id]
