@@ -1,5 +1,20 @@
 """The ledger client: create, append, read, tail and recover ledgers.
 
+    >>> import trio
+    >>> from ledger_client import LedgerClient
+    >>> async def main() -> None:
+    ...     async with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
+    ...         async with await client.create(password=b"secret") as ledger:
+    ...             await ledger.append(b"hello")
+    ...             await ledger.append_many([b"a", b"b"])
+    ...         async with await client.open(ledger.id, password=b"secret") as reader:
+    ...             async for entry in reader.read(0, reader.last_confirmed):
+    ...                 print(entry.id, entry.payload)
+    >>> trio.run(main)
+    0 b'hello'
+    1 b'a'
+    2 b'b'
+
 Its siblings `wire`, `runtime` and `metadata` have short names that another program may use for
 modules of its own. A mixture would fail far from its cause, so it is refused here.
 """

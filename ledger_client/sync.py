@@ -87,7 +87,12 @@ class LedgerClient:
         self._loop.stop()
 
     def submit(self, job: Callable[[asynchronous.LedgerClient], Awaitable[T]]) -> Future[T]:
-        """Run any coroutine function on the asynchronous client; its result as a future."""
+        """Run any coroutine function on the asynchronous client; its result as a future.
+
+        >>> with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
+        ...     client.submit(lambda asynchronous: asynchronous.exists(12345678)).result()
+        False
+        """
         return self._loop.submit(partial(job, self._client))
 
     def create(
@@ -162,7 +167,16 @@ class LedgerClient:
         first: int = 0,
         options: ReadOptions | None = None,
     ) -> LedgerTail:
-        """Entries as they are confirmed, until the ledger is closed; waits between them."""
+        """Entries as they are confirmed, until the ledger is closed; waits between them.
+
+        >>> with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
+        ...     with client.create() as ledger:
+        ...         with client.tail(ledger.id) as tail:
+        ...             ledger.append(b"news")
+        ...             print(next(tail).payload)
+        0
+        b'news'
+        """
         job = partial(
             self._client.tail,
             ledger_id,
@@ -231,6 +245,12 @@ class LedgerWriter:
 
         Waits for room above `SUBMITTED_BYTES_MAX` bytes that have no end yet, unless it fills a
         gap that others wait for.
+
+            >>> with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
+            ...     with client.create() as ledger:
+            ...         futures = [ledger.submit(b"x") for _ in range(3)]
+            ...         print([future.result() for future in futures])
+            [0, 1, 2]
         """
         size = len(payload) + _ENTRY_BYTES
         with self._room:
