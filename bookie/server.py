@@ -42,7 +42,7 @@ from metadata.store import MetadataStore
 from metadata.underreplication import UnderReplication
 from runtime import logs
 from runtime.loop_lag import LoopLag
-from runtime.metrics import Registry
+from runtime.metrics import Registry, gauge
 from runtime.service import Readiness, background
 from runtime.sockets import Listener, Network
 from wire.errors import LedgerError
@@ -126,7 +126,15 @@ async def _start(
     mode = Mode(forced=config.read_only, status=status)
     bookie = _new_bookie(settings, shell, registry)
     store = await stack.enter_async_context(opened_storage(settings, shell, bookie, mode, fatal))
+    if store.needs_integrity_check:
+        _log.warning(
+            "entries may be lost here: ledgers are in limbo until an integrity check has found "
+            "what is missing; run it with `quire bookie` and dataIntegrityChecking=true"
+        )
     registry.add_source(partial(samples, bookie))
+    registry.add_source(
+        lambda: [gauge("quire_needs_integrity_check", int(store.needs_integrity_check))]
+    )
     loop_lag = LoopLag(registry.summary("quire_loop_lag_ms").success)
     collector = _new_collector(settings, shell, store, identity, cluster, metadata)
     for task in (

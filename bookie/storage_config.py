@@ -261,6 +261,13 @@ class UpkeepConfig:
         doc="Bytes per second that compaction may read and write; 0 is without limit.",
         why="Counts what is read, too, and leaves most of any disk to clients.",
     )
+    journal_p99_ms: int = option(
+        "quire_compactionJournalP99Ms",
+        50,
+        minimum=0,
+        doc="Compaction waits while more than one journal write in a hundred takes longer than "
+        "this; 0 is never. A disk that is getting full is compacted all the same.",
+    )
     scrub_seconds: int = option(
         "localScrubInterval",
         86400,
@@ -279,6 +286,7 @@ class UpkeepConfig:
             ),
             compaction_bytes_per_second=self.compaction_rate,
             scrub_seconds=self.scrub_seconds,
+            journal_seconds_max=self.journal_p99_ms / 1000,
         )
 
     def disk_options(self, *, read_only_when_full: bool = True) -> DiskOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -120,6 +121,32 @@ class Schedule:
             self._last[Kind.MINOR] = now
         if kind is Kind.EAGER:
             self._last[Kind.MAJOR] = now
+
+
+class JournalWatch:
+    """Whether clients wait too long for the journal: its p99 of the last seconds against a limit.
+
+    One write in a hundred above the limit is what "p99 above it" means, so two counts will do.
+    A limit of zero means that no write is too slow.
+    """
+
+    def __init__(self, seconds_max: float, *, ticks: int = 10) -> None:
+        self._seconds_max = seconds_max
+        self._past: deque[tuple[int, int]] = deque(maxlen=ticks)  # writes and slow ones, by tick
+        self._writes = self._slow = 0
+        self.is_slow = False
+
+    def note(self, seconds: float) -> None:
+        """A block was written."""
+        self._writes += 1
+        self._slow += 0 < self._seconds_max < seconds
+
+    def tick(self) -> None:
+        """About a second has passed."""
+        self._past.append((self._writes, self._slow))
+        self._writes = self._slow = 0
+        writes, slow = map(sum, zip(*self._past, strict=True))
+        self.is_slow = slow * 100 > writes
 
 
 class Budget:

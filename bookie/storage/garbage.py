@@ -19,7 +19,7 @@ from bookie.core.compaction import Budget, Kind, choose
 from bookie.storage.compactor import Compactor
 from bookie.storage.entry_log_format import log_name
 from bookie.storage.garbage_values import GarbageOptions, GarbageStatistics, Listing, Phase
-from bookie.storage.index_format import LogState
+from bookie.storage.index_format import NEEDS_INTEGRITY_CHECK_KEY, LogState
 from bookie.storage.index_interface import IndexFailedError, TransientIndexError
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory, is_full
@@ -135,6 +135,9 @@ class GarbageWorker:
 
     def restore_reserve(self) -> None:
         self._requests.append(lambda: _Job(Phase.RESERVING, self._restore()))
+
+    def forget_integrity_check(self) -> None:
+        self._requests.append(lambda: _Job(Phase.REMOVING, self._forget_integrity_check()))
 
     @property
     def is_idle(self) -> bool:
@@ -304,6 +307,11 @@ class GarbageWorker:
 
     def _is_dropped(self, run: IndexedRun) -> bool:
         return run.sequence <= self._drops.get(run.ledger_id, -1)
+
+    def _forget_integrity_check(self) -> Iterator[None]:
+        self.directory.table.apply([(NEEDS_INTEGRITY_CHECK_KEY, None, {})])
+        self.directory.table.flush()
+        yield
 
     def _remove_dead(self) -> Iterator[None]:
         """Unlink the logs that hold nothing any more. The count says whom to ask, the keys decide.

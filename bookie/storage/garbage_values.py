@@ -22,6 +22,8 @@ class GarbageOptions:
     scrub_seconds: float = 86400.0
     #: How full the write cache may be before compaction and scrub wait for the flush.
     fill_max: float = 0.5
+    #: The journal's p99 above which compaction and scrub wait, unless the disk is full; 0: never.
+    journal_seconds_max: float = 0.05
     #: How long a dropped ledger is remembered, so that a zombie writer cannot bring it back.
     tombstone_seconds: float = 7 * 86400.0
 

@@ -92,6 +92,12 @@ class Store:
         self.replayed = replayed
         self.needs_integrity_check = needs_integrity_check
 
+    def integrity_checked(self) -> None:
+        """Every ledger was compared with its metadata and the other bookies, and limbo lifted
+        where nothing is missing: do not ask for it at the next start."""
+        self.needs_integrity_check = False
+        self.engine.upkeep.integrity_checked()
+
     def finish_close(self) -> None:
         """After `Engine.close` has called back and the workers have stopped: say it was clean."""
         try:
@@ -225,6 +231,7 @@ def _open(
     if lost or any(end.evidence for end in ends):
         put_all_in_limbo(directories, ledgers, cache)
     finish_rebuild(directories, ledgers, cache, replay)
+    watch: list[Callable[[float], None]] = []
     journals = [
         partial(
             _journal,
@@ -235,7 +242,7 @@ def _open(
             end,
             on_journal_failure,
             partial(_note_shortage, disks, path, on_journal_shortage),
-            partial(callbacks.on_journal_write, number),
+            partial(_note_write, watch, partial(callbacks.on_journal_write, number)),
         )
         for number, (path, end) in enumerate(zip(store.journal_paths, ends, strict=True))
     ]
@@ -270,6 +277,7 @@ def _open(
         clock=shell.clock,
     )
     fill.append(lambda: engine.fill)
+    watch.append(engine.upkeep.journal.note)
     engine.checkpoint()
     needs_check = any(decode_flag(index.get(NEEDS_INTEGRITY_CHECK_KEY)) for index in opened)
     return Store(engine, store, replayed=replay.statistics, needs_integrity_check=needs_check)
@@ -370,6 +378,18 @@ def _note_shortage(
 ) -> None:
     disks.note(path, error)
     on_shortage(error)
+
+
+def _note_write(
+    watch: list[Callable[[float], None]],
+    on_write: Callable[[float, int, int], None],
+    seconds: float,
+    size: int,
+    records: int,
+) -> None:
+    on_write(seconds, size, records)
+    for note in watch:  # upkeep, once it is there
+        note(seconds)
 
 
 def _pace(fill: list[Callable[[], float]], sleep: Callable[[float], None]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from bookie.core.compaction import Kind, Schedule
+from bookie.core.compaction import JournalWatch, Kind, Schedule
 from bookie.storage.disk_watch import Acceptance, DiskWatch
 from bookie.storage.garbage import GarbageWorker
 from bookie.storage.garbage_values import GarbageOptions, GarbageStatistics, Listing
@@ -86,6 +86,7 @@ class Upkeep:
         self._clock = shell.clock
         self._on_damage = on_damage
         self._on_acceptance = on_acceptance
+        self.journal = JournalWatch(options.journal_seconds_max)
         now = shell.clock()
         self.schedule = Schedule(options.rules, now=now)
         self._scrubbed_at = now
@@ -99,7 +100,7 @@ class Upkeep:
                 clock=shell.clock,
                 now_ms=shell.now_ms,
                 sleep=shell.sleep,
-                is_behind=lambda: host.fill > options.fill_max,
+                is_behind=self._must_wait,
                 reserve=reserve,
             )
             for directory, reserve in zip(directories, reserves, strict=True)
@@ -144,6 +145,7 @@ class Upkeep:
             self._host.retry_journals()
             for number in self.disks.reserves_due():
                 self.garbage[number].restore_reserve()
+        self.journal.tick()
         now = self._clock()
         kind = self.schedule.due(now, is_tight=self.disks.is_tight)
         if kind is not None:
@@ -179,6 +181,12 @@ class Upkeep:
             garbage.scrub(everything=everything)
         self._wake()
 
+    def integrity_checked(self) -> None:
+        """Forget that an integrity check was wanted: it has been done."""
+        for garbage in self.garbage:
+            garbage.forget_integrity_check()
+        self._wake()
+
     def suspend(self, kind: Kind) -> None:
         """No minor, or no major compaction until `allow`; one under way stops where it is."""
         self.schedule.suspended.add(kind)
@@ -199,6 +207,15 @@ class Upkeep:
         """After the workers have ended."""
         for garbage in self.garbage:
             garbage.end_cleanly()
+
+    def _must_wait(self) -> bool:
+        """For the garbage threads: whether compaction would be at the expense of clients.
+
+        A disk that fills up does not wait for the journal to become faster.
+        """
+        if self._host.fill > self._options.fill_max:
+            return True
+        return self.journal.is_slow and not self.disks.is_tight
 
     def _pass_suspended(self) -> None:
         suspended = set(self.schedule.suspended)

@@ -7,6 +7,7 @@ import pytest
 from bookie.core.compaction import (
     Budget,
     CompactionError,
+    JournalWatch,
     Kind,
     LogUse,
     Rules,
@@ -91,3 +92,25 @@ def test_clock_that_goes_back_earns_nothing() -> None:
     assert budget.charge(1250, 10.0) == pytest.approx(1.0)
     assert budget.charge(0, 5.0) == pytest.approx(1.0)
     assert budget.charge(0, 10.5) == pytest.approx(0.5)
+
+
+def test_journal_is_slow_when_more_than_one_write_in_a_hundred_is() -> None:
+    watch = JournalWatch(0.05)
+    for _ in range(99):
+        watch.note(0.05)
+    watch.note(0.06)
+    watch.tick()
+    assert not watch.is_slow
+    watch.note(0.06)
+    watch.tick()
+    assert watch.is_slow
+    for _ in range(10):
+        watch.tick()
+    assert not watch.is_slow, "what was long ago does not count"
+
+
+def test_without_a_limit_no_journal_is_slow() -> None:
+    watch = JournalWatch(0.0)
+    watch.note(1000.0)
+    watch.tick()
+    assert not watch.is_slow
