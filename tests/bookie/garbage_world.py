@@ -122,3 +122,14 @@ def collect(machine: Machine) -> None:
 
 def with_log_bytes(given: StoreOptions, log_bytes: int) -> StoreOptions:
     return replace(given, engine=replace(given.engine, log_bytes=log_bytes))
+
+
+def half_empty(machine: Machine | None = None, *, garbage: GarbageOptions | None = None) -> Machine:
+    """Several sealed logs, of which little lives: ledger 1. Ledgers 2 to 5 were dropped."""
+    machine = machine or Machine(options=options(garbage=garbage))
+    machine.start()
+    machine.settle()
+    fill(machine, range(1, 6), range(30))
+    checkpoint(machine)
+    drop(machine, 2, 3, 4, 5)
+    return machine
