@@ -152,9 +152,9 @@ async def update_ledger(
             await trio.sleep(backoff.seconds(failures, chance))
         try:
             if current is None:
-                if failures > 0:
-                    # A follower that lags would show the record that we know to be outdated.
-                    await store.sync(path)
+                # A follower that lags would show a record from before a change that we made
+                # ourselves, and "nothing is left to do" would be decided on it.
+                await store.sync(path)
                 current = await read_ledger(store, paths, ledger_id)
             if unsure is not None and _is_same(current, unsure):
                 return Updated(current, wrote=True)

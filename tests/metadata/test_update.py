@@ -192,7 +192,7 @@ async def test_update_that_lost_its_answer_to_a_later_writer_is_not_ours(
     world.script.add(Fault(outcome=Outcome.ANSWER_LOST), verb="set")
     closed = RECOVERING.closed_by_recovery(last_entry_id=3, length=30)
     world.script.add(world.meanwhile(closed), verb="sync")
-    updated = await world.update(StartRecovery())
+    updated = await world.update(StartRecovery(), known=VersionedLedger(OPEN, 0))
     assert updated == Updated(VersionedLedger(closed, 2, updated.ledger.created_ms), wrote=False)
 
 
@@ -210,6 +210,21 @@ async def test_update_reads_past_a_lagging_follower_after_a_lost_answer(
     assert not world.script.is_played_out, "a second write would have met the fault"
     assert updated.ledger.metadata.state is LedgerState.IN_RECOVERY
     assert updated.ledger.version == 1
+
+
+async def test_update_never_decides_on_a_record_that_a_lagging_follower_shows(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """E took over from A, which the follower has not heard of: D must still replace E."""
+    world = World()
+    world.store.lag()
+    other = world.metadata.connect()
+    moved = OPEN.with_ensemble_change(first_entry_id=0, replacements={0: E})
+    await other.set(PATH, encode_ledger_metadata(moved), version=0)
+    change = ChangeEnsemble(first_entry_id=5, failed={0: E}, replacements={0: D})
+    updated = await world.update(change)
+    assert updated.wrote
+    assert updated.ledger.metadata.last_fragment.ensemble == (D, B, C)
 
 
 async def test_update_of_a_deleted_ledger_says_so(autojump_clock: trio.testing.MockClock) -> None:
