@@ -60,14 +60,13 @@ lock: $(STAMP)  ## write the installed versions into constraints.txt
 	@{ sed -n '/^#/p' constraints.txt; $(RUN) -m pip freeze --all --exclude pip --exclude-editable; } > constraints.new
 	@mv constraints.new constraints.txt
 
-interop: $(STAMP)  ## exchange with Apache's Java client (docs/interop.md)
-	@echo "interop: Apache's Java clients on our bookies (two minutes; Maven fetches the clients once)"
-	@QUIRE_INTEROP_TABLE=$(TABLE) $(RUN) -m pytest -q tests/interop $(ARGS)
+interop: $(STAMP)  ## exchange with Apache BookKeeper; SET=core for a selection (docs/interop.md)
+	@echo "interop: our client and Apache's on our bookies and Apache's (a quarter of an hour; SET=core: six minutes)"
+	@QUIRE_INTEROP_SET=$(SET) QUIRE_INTEROP_TABLE=$(TABLE) $(RUN) -m pytest -q tests/interop $(ARGS)
 
-bench: $(STAMP)  ## measure (bench/README.md says what there is)
-	@echo "bench: codecs, journal, index, storage engine and bookie (about five minutes)"
-	@for part in codec journal index engine bookie; do echo "bench.$$part:"; $(RUN) -m bench.$$part $(ARGS) || exit 1; done
-	@echo "bench: the comparison with Apache BookKeeper is not there yet"
+PARTS ?= client
+bench: $(STAMP)  ## compare with Apache BookKeeper; QUICK=1 within five minutes, PARTS="codec engine" (bench/README.md)
+	@for part in $(PARTS); do echo "bench.$$part:"; $(RUN) -m bench.$$part $(if $(QUICK),--quick) $(ARGS) || exit 1; done
 
 profile: $(STAMP)  ## where a bookie's and a client's time goes
 	@echo "profile: not there yet" >&2; exit 1

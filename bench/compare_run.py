@@ -1,0 +1,140 @@
+"""Running a comparison: clusters and generators side by side, warmed up, in interleaved rounds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bench.compare import APACHE, JAVA_ON_OURS, OURS, OURS_ON_APACHE, Figures, Results, Side, Trial
+from bench.peers.cluster import MakeBookie, PeerCluster, bookies_on
+from bench.peers.jars import NEWEST
+from bench.peers.java_bookie import DEFAULT_JVM, JavaBookie
+from bench.peers.load import JavaLoad, LoadProcess, OurLoad
+from bench.peers.process import OurBookie
+from runtime.local_zookeeper import LocalZookeeper
+
+BOOKIES: Final = 3
+_READ_BYTES: Final = 64 << 20  # of payload in a ledger that is read
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much time a run may take."""
+
+    rounds: int
+    seconds: float  # of one trial on one side
+    warm_seconds: float
+    ledgers: int  # in the trial with many
+
+
+QUICK: Final = Pace(rounds=3, seconds=1.0, warm_seconds=1.5, ledgers=200)
+FULL: Final = Pace(rounds=5, seconds=5.0, warm_seconds=10.0, ledgers=10_000)
+
+
+@dataclass(slots=True)
+class Bench:
+    """What is running, by name."""
+
+    clusters: dict[str, PeerCluster]
+    loads: dict[str, LoadProcess]
+    pace: Pace
+    _ledgers: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def measure(self, trial: Trial, side: Side, seconds: float) -> Figures:
+        """One trial on one side, and what it cost the bookies."""
+        given = dict(trial.given) | {"seconds": seconds}
+        if trial.reads_size is not None:
+            given["ledger"] = int(self._ledger_to_read(side, trial.reads_size))
+            if side.wire == "v3":
+                given["mode"] = "plain"  # Apache's client refuses batches over v3
+        cluster = self.clusters[side.cluster]
+        before = sum(bookie.cpu_seconds() for bookie in cluster.bookies)
+        found = self._run(trial.command, side, given)
+        cpu = sum(bookie.cpu_seconds() for bookie in cluster.bookies) - before
+        if "entries" in found:
+            entries = found["entries"]
+            found["rate"] = entries / found["seconds"]
+            found["client_us"] = found["cpu_seconds"] / entries * 1e6
+            found["bookie_us"] = cpu / entries / BOOKIES * 1e6
+        return found
+
+    def _run(self, command: str, side: Side, given: dict[str, object]) -> Figures:
+        uri = self.clusters[side.cluster].uri
+        return self.loads[side.client].run(command, uri=uri, wire=side.wire, **given)
+
+    def _ledger_to_read(self, side: Side, size: int) -> float:
+        """Written once per cluster, by our client: its entries are the same as anybody's."""
+        key = (side.cluster, size)
+        if key not in self._ledgers:
+            entries = min(200_000, _READ_BYTES // size)
+            given: dict[str, object] = {"size": size, "outstanding": 2000, "entries": entries}
+            self._ledgers[key] = self._run("add", Side("ours", side.cluster), given)["ledger"]
+        return self._ledgers[key]
+
+    # ------------------------------------------------------------------ what is done
+
+    def warm_up(self, chosen: list[Trial]) -> None:
+        """Until the compilers of all JVMs have seen the work."""
+        for side in (OURS, OURS_ON_APACHE, JAVA_ON_OURS, *APACHE):
+            for trial in chosen:
+                if trial.name in ("add 1 KiB", "read 1 KiB", "tail") and side in trial.sides:
+                    tell(f"warming up: {trial.name}, {side}")
+                    self.measure(trial, side, self.pace.warm_seconds)
+
+    def run(self, chosen: list[Trial], results: Results) -> None:
+        for trial in chosen:
+            for number in range(self.pace.rounds):
+                for side in trial.sides:
+                    tell(f"{trial.name}, round {number + 1}: {side}")
+                    results.add(trial.name, side, self.measure(trial, side, self.pace.seconds))
+
+    def memory(self, results: Results) -> None:
+        """The most that any bookie of a cluster held, and our client."""
+        for side in (OURS, APACHE[0], APACHE[2]):
+            bookies = self.clusters[side.cluster].bookies
+            figures = {"mib": max(bookie.memory_mib() for bookie in bookies)}
+            results.add("memory", side, figures)
+        results.add("client memory", OURS, {"mib": self.loads["ours"].memory_mib()})
+
+    def starts(self, results: Results) -> None:
+        """From the start of the process to its registration, for a bookie that was stopped."""
+        for number in range(self.pace.rounds):
+            for side in (OURS, APACHE[0]):
+                tell(f"start to ready, round {number + 1}: {side}")
+                bookie = self.clusters[side.cluster].bookies[-1]
+                bookie.stop()
+                bookie.start()
+                results.add("start", side, {"seconds": bookie.start_seconds})
+
+
+def tell(what: str) -> None:
+    """Say on standard error what goes on; the table has standard output to itself."""
+    sys.stderr.write(f"bench: {what}\n")
+
+
+@contextmanager
+def running(folder: Path, pace: Pace) -> Iterator[Bench]:
+    """Three bookies of ours, three of Apache's in each of two settings, and both generators."""
+    java: MakeBookie = partial(JavaBookie, version=NEWEST, jvm=DEFAULT_JVM)
+    tuned: MakeBookie = partial(
+        JavaBookie, version=NEWEST, jvm=DEFAULT_JVM, journalMaxGroupWaitMSec=0
+    )
+    makers: dict[str, MakeBookie] = {"ours": OurBookie, "apache": tuned, "apache-default": java}
+    with ExitStack() as stack:
+        (folder / "zookeeper").mkdir()
+        server = stack.enter_context(LocalZookeeper(folder / "zookeeper"))
+        clusters = {}
+        for name, make in makers.items():
+            tell(f"starting {BOOKIES} bookies: {name}")
+            uri = f"zk+hierarchical://{server.address}/{name}"
+            clusters[name] = stack.enter_context(bookies_on(folder / name, uri, [make] * BOOKIES))
+        loads: dict[str, LoadProcess] = {
+            "ours": stack.enter_context(OurLoad(folder)),
+            "java": stack.enter_context(JavaLoad(folder)),
+        }
+        yield Bench(clusters, loads, pace)
