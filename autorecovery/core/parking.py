@@ -37,6 +37,8 @@ class Reason(Enum):
     NO_TARGET = "no target"
     #: The record of the ledger cannot be understood.
     UNREADABLE = "unreadable record"
+    #: Nothing happens at all. Only whoever waits can say so; it is not stored.
+    NOBODY = "no worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
