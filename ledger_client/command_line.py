@@ -14,6 +14,7 @@ import trio
 from ledger_client import LedgerClient, LedgerError
 from ledger_client.terminal import Terminal, drop_output, lines_of, progress, total_bytes
 from metadata.model import LedgerMetadata
+from runtime.service import assertions_are_on
 from wire.types import DigestType
 
 #: The name that bookies take this setting from, too.
@@ -258,6 +259,9 @@ def _shown(metadata: LedgerMetadata) -> dict[str, object]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; its exit code."""
+    if not assertions_are_on():
+        sys.stderr.write("ledger_client: refusing to run without assertions: no -O, please\n")
+        return EXIT_FAILURE
     try:
         result = ledger_client.main(
             arguments, prog_name="python -m ledger_client", standalone_mode=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +159,19 @@ async def test_lines_from_a_pipe_are_written_as_they_come(cluster: LiveCluster) 
                     process.stdin.close()
                     with pytest.raises(StopAsyncIteration):
                         await anext(tail)
+
+
+async def test_interrupt_ends_a_tail_without_a_traceback(cluster: LiveCluster) -> None:
+    async with LedgerClient(cluster.uri) as client, await client.create() as ledger:
+        await ledger.append(b"x")
+        command = [
+            sys.executable, "-m", "ledger_client", f"--uri={cluster.uri}", "tail", str(ledger.id),
+        ]  # fmt: skip
+        with subprocess.Popen(  # noqa: ASYNC220
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert await trio.to_thread.run_sync(process.stdout.readline) == b"x\n"
+            process.send_signal(signal.SIGINT)
+            _, err = await trio.to_thread.run_sync(process.communicate)
+        assert (process.returncode, err) == (130, b"")
