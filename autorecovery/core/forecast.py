@@ -122,7 +122,7 @@ class Progress:
 
 
 def _blend(old: float | None, new: float, seconds: float) -> float:
-    if old is None:
+    if not old:  # before anything moved: waiting says nothing about how fast the work will go
         return new
     share = min(1.0, seconds / _MEMORY_SECONDS)
     return old + (new - old) * share

@@ -83,6 +83,16 @@ def test_nothing_that_moves_has_no_end() -> None:
     assert progress.on_look({ONE: Shortage(1, 500)}, 60).seconds_left is None
 
 
+def test_time_before_the_first_copy_does_not_slow_the_forecast() -> None:
+    """Marks wait for workers; once these begin, their pace counts, and not the waiting."""
+    progress = Progress()
+    progress.on_look({ONE: Shortage(1, 500), TWO: Shortage(1, 500)}, 0)
+    progress.on_look({ONE: Shortage(1, 500), TWO: Shortage(1, 500)}, 10)
+    forecast = progress.on_look({TWO: Shortage(1, 500)}, 15)
+    assert forecast.bytes_per_second == 100
+    assert forecast.seconds_left == 5
+
+
 def test_parked_ledgers_are_not_waited_for() -> None:
     progress = Progress()
     marks = {ONE: Shortage(1, 500), TWO: Shortage(1, 300), THREE: Shortage(1, 200)}
