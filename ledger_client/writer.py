@@ -300,7 +300,9 @@ class LedgerWriter:
                 self._obey(self._events.popleft()())
             self._obey(self._core.tick(now))
             self._take_payloads(now)
-            is_done = self._is_closing and not self._intake and self._core.is_idle
+            # Behind a gap that is not filled any more, the core is full for ever.
+            is_handed_over = not self._intake or self._core.is_full
+            is_done = self._is_closing and is_handed_over and self._core.is_idle
             if is_done or self._core.failure is not None:
                 self._obey(self._core.close())
 

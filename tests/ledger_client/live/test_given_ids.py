@@ -114,6 +114,21 @@ async def test_entry_that_fills_a_gap_gets_through_a_full_queue(cluster: LiveClu
         assert ledger.last_confirmed == 20
 
 
+async def test_close_does_not_wait_for_a_gap_behind_which_the_queue_is_full(
+    cluster: LiveCluster,
+) -> None:
+    async with LedgerClient(cluster.uri) as client:
+        options = WriterOptions(queue_entries_max=4)
+        ledger = await client.create(given_entry_ids=True, options=options)
+        waits = [ledger.put(b"x", entry_id=entry_id) for entry_id in range(40, 0, -2)]
+        with trio.fail_after(30):
+            await ledger.close()
+        for wait in waits:
+            with pytest.raises(LedgerClosedError):
+                await wait()
+        assert (await client.metadata(ledger.id)).last_entry_id == -1
+
+
 async def test_ids_and_handles_must_fit_each_other(cluster: LiveCluster) -> None:
     async with LedgerClient(cluster.uri) as client:
         async with await client.create() as ledger:
