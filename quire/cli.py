@@ -25,9 +25,11 @@ _COMMANDS: Final = {
     "status": "quire.up:status",
     "demo": "quire.demo:demo",
     "bookie": "quire.serve:bookie",
+    "autorecovery": "quire.serve:autorecovery",
     "zookeeper": "quire.serve:zookeeper",
     "bookies": "quire.people:bookies",
     "ledgers": "quire.people:ledgers",
+    "doctor": "quire.doctor:doctor",
     "shell": "quire.shell:shell",
 }
 
@@ -62,6 +64,9 @@ def report(error: BaseException) -> int:
     match leaf:
         case click.exceptions.Exit():
             return leaf.exit_code
+        case click.exceptions.NoArgsIsHelpError():
+            news(leaf.format_message())  # a group alone: all of its help is the one answer
+            return EXIT_USAGE
         case click.UsageError():
             _say_usage(leaf)
             return EXIT_USAGE

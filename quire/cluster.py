@@ -7,7 +7,6 @@ folder, and the next start goes on with it. What runs beside ZooKeeper is one ta
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -43,13 +42,6 @@ class Wish:
     bookies: int | None = None
     zookeeper: str | None = None
     autorecovery: bool = False
-
-
-def has_autorecovery() -> bool:
-    return (
-        importlib.util.find_spec("autorecovery") is not None
-        and importlib.util.find_spec("autorecovery.__main__") is not None
-    )
 
 
 async def run_cluster(
@@ -125,7 +117,9 @@ def make_plan(folder: ClusterFolder, wish: Wish) -> Plan:
     plan = Plan(zookeeper=found.zookeeper, is_embedded=found.is_embedded, bookie_ports=tuple(ports))
     folder.write_plan(plan)
     for number, port in enumerate(ports, start=1):
-        _write_bookie_conf(_bookie_folder(folder, number), plan, port)
+        place = _bookie_folder(folder, number)
+        text = _BOOKIE_CONF.format(uri=plan.uri, folder=place, port=port, host=_HOST)
+        _write_once(place / "bk_server.conf", text)
     return plan
 
 
@@ -152,13 +146,11 @@ def _bookie_folder(folder: ClusterFolder, number: int) -> Path:
     return folder.path.absolute() / f"bookie-{number}"
 
 
-def _write_bookie_conf(folder: Path, plan: Plan, port: int) -> None:
-    """Only once: what the operator changes in it afterwards counts."""
-    path = folder / "bk_server.conf"
-    if path.exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(_BOOKIE_CONF.format(uri=plan.uri, folder=folder, port=port, host=_HOST))
+def _write_once(path: Path, text: str) -> None:
+    """What the operator changes in it afterwards counts."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 _BOOKIE_CONF: Final = """\
@@ -187,6 +179,13 @@ minUsableSizeForHighPriorityWrites=67108864
 zkTimeout=4000
 """
 
+_AUTORECOVERY_CONF: Final = """\
+# Autorecovery of a local cluster, written once by `quire up`; changes are kept.
+metadataServiceUri={uri}
+bookieId=autorecovery
+zkTimeout=4000
+"""
+
 
 def _programs(folder: ClusterFolder, plan: Plan, wish: Wish) -> list[Program]:
     """The table: every process of the cluster beside ZooKeeper, in the order of starting."""
@@ -204,13 +203,14 @@ def _programs(folder: ClusterFolder, plan: Plan, wish: Wish) -> list[Program]:
         )
     if wish.autorecovery:
         place = folder.path.absolute() / "autorecovery"
-        conf = str(_bookie_folder(folder, 1) / "bk_server.conf")
+        path = place / "autorecovery.conf"
+        _write_once(path, _AUTORECOVERY_CONF.format(uri=plan.uri))
         rows.append(
             Program(
                 name="autorecovery",
                 folder=place,
                 module="quire",
-                arguments=("autorecovery", "--conf", conf),
+                arguments=("autorecovery", "--conf", str(path)),
             )
         )
     return rows

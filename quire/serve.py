@@ -1,21 +1,29 @@
-"""`quire bookie`, `quire zookeeper`: servers in the foreground, for real deployments.
+"""`quire bookie`, `quire autorecovery`, `quire zookeeper`: servers in the foreground.
 
 `quire bookie` is the composition root: beside the bare bookie it runs what stands above it, each
-as an extension of `run_bookie`.
+as an extension of `run_bookie`. All of them may read the same file, as with BookKeeper: what is
+meant for another of them is known here, and left to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 import trio
 
-from bookie.config import CompositionConfig
+from autorecovery import settings as autorecovery_settings
+from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
+from autorecovery.daemon import beside_bookie, run_autorecovery
+from bookie.config import BookieConfig, CompositionConfig
 from bookie.identity import Resolver
-from bookie.server import Extension, run_bookie
-from bookie.settings import bookie_settings, check_settings, finish, real_shell
+from bookie.server import Extension, RunningBookie, run_bookie
+from bookie.settings import bookie_settings, check_settings, real_shell
+from bookie.storage_config import StorageConfig, UpkeepConfig
 from quire.output import say, show_json
 from runtime import logs
 from runtime.config import ConfigError, Settings
@@ -25,6 +33,13 @@ from runtime.service import Readiness, run_service
 from runtime.shared_options import HttpConfig, LogConfig, StatsConfig
 
 _log = logs.get("quire.serve")
+
+#: Every option that one of our servers has.
+_KNOWN: Final = (
+    *(BookieConfig, StorageConfig, UpkeepConfig, CompositionConfig),
+    *(RecoveryConfig, AuditorConfig, WorkerConfig),
+    *(HttpConfig, StatsConfig, LogConfig),
+)
 
 conf_option = click.option(
     "--conf",
@@ -58,12 +73,9 @@ async def _bookie(conf: str | None, check: bool, ready_fd: int | None, stop: tri
     logs.configure(log.level, "json" if log.format == "json" else "text")
     settings, metadata = bookie_settings(read)
     extensions = _extensions(read)
-    for line in finish(read):
-        _log.warning("unused setting", line=line)
+    _finish(read)
     if check:
-        for line in check_settings(settings, Resolver()):
-            say(line)
-        say("the configuration is fine")
+        _say_fine(check_settings(settings, Resolver()))
         return
     # What is here by the time the bookie is ready stays; the collector need not look at it.
     readiness = Readiness(descriptor=ready_fd, callback=tune_for_serving)
@@ -79,17 +91,76 @@ async def _bookie(conf: str | None, check: bool, ready_fd: int | None, stop: tri
 def _extensions(settings: Settings) -> list[Extension]:
     """What the configuration asks for beside the bookie. What is not there yet is refused."""
     above = settings.build(CompositionConfig)
-    http = settings.build(HttpConfig)
-    stats = settings.build(StatsConfig)
-    for key, wanted in (
-        ("autoRecoveryDaemonEnabled", above.autorecovery),
-        ("dataIntegrityChecking", above.integrity_check),
-        ("httpServerEnabled", http.enabled),
-        ("statsProviderClass", stats.enabled),
-    ):
-        if wanted:
-            raise ConfigError(f"{settings.source}: {key} is not offered yet: unset the key")
-    return []
+    _refuse(settings, "dataIntegrityChecking", above.integrity_check)
+    _refuse_pages(settings)
+    return [_autorecovery_beside(settings)] if above.autorecovery else []
+
+
+def _autorecovery_beside(settings: Settings) -> Extension:
+    process = autorecovery_settings.process_settings(settings)
+
+    @asynccontextmanager
+    async def extension(running: RunningBookie) -> AsyncIterator[None]:
+        async with beside_bookie(
+            process, bookie_id=running.identity.bookie_id, registry=running.registry
+        ):
+            yield
+
+    return extension
+
+
+def _refuse_pages(settings: Settings) -> None:
+    _refuse(settings, "httpServerEnabled", settings.build(HttpConfig).enabled)
+    _refuse(settings, "statsProviderClass", settings.build(StatsConfig).enabled)
+
+
+def _refuse(settings: Settings, key: str, wanted: bool) -> None:
+    """Ignoring what somebody relies on would be worse than not starting."""
+    if wanted:
+        raise ConfigError(f"{settings.source}: {key} is not offered yet: unset the key")
+
+
+def _finish(settings: Settings) -> None:
+    for line in settings.finish(*_KNOWN):
+        _log.warning("unused setting", line=line)
+
+
+def _say_fine(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+    say("the configuration is fine")
+
+
+# ---------------------------------------------------------------------- autorecovery
+
+
+@click.command(epilog="Example: quire autorecovery --conf conf/bk_server.conf")
+@conf_option
+@click.option("--check", is_flag=True, help="Look at the configuration, and do not start.")
+@ready_option
+def autorecovery(conf: str | None, check: bool, ready_fd: int | None) -> int:
+    """Find ledgers that lack copies, and restore them, until SIGTERM.
+
+    Run as many of these as you like: one of them audits, all of them copy. A bookie's configuration
+    may be used.
+    """
+    return run_service(partial(_autorecovery, conf, check, ready_fd), name="autorecovery")
+
+
+async def _autorecovery(
+    conf: str | None, check: bool, ready_fd: int | None, stop: trio.Event
+) -> None:
+    read = Settings.read(conf)
+    log = read.build(LogConfig)
+    logs.configure(log.level, "json" if log.format == "json" else "text")
+    settings = autorecovery_settings.process_settings(read)
+    _refuse_pages(read)
+    _finish(read)
+    lines = list(autorecovery_settings.check_settings(settings))
+    if check:
+        _say_fine(lines)
+        return
+    await run_autorecovery(settings, stop, readiness=Readiness(descriptor=ready_fd))
 
 
 # ---------------------------------------------------------------------- zookeeper

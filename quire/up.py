@@ -17,7 +17,7 @@ import trio
 from metadata.connect import open_store
 from metadata.discovery import Bookies, read_bookies
 from metadata.uri import parse_metadata_uri
-from quire.cluster import BOOKIES_MAX, Wish, has_autorecovery, run_cluster
+from quire.cluster import BOOKIES_MAX, Wish, run_cluster
 from quire.cluster_folder import (
     FOLDER_DEFAULT,
     ClusterFolder,
@@ -45,20 +45,6 @@ folder_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value, for scripts.")
 
 
-def _autorecovery_option(command: click.Command) -> click.Command:
-    """Offered when the part is installed; an option that does nothing would be a lie."""
-    if has_autorecovery():
-        command.params.append(
-            click.Option(
-                ["--autorecovery"],
-                is_flag=True,
-                help="Run autorecovery, which restores lost copies.",
-            )
-        )
-    return command
-
-
-@_autorecovery_option
 @click.command(epilog="Example: quire up --bookies 4 --dir quire-data --detach")
 @folder_option
 @click.option(
@@ -71,17 +57,18 @@ def _autorecovery_option(command: click.Command) -> click.Command:
     metavar="HOST:PORT",
     help="Use this ZooKeeper instead of an embedded one; a path behind it is the cluster's root.",
 )
+@click.option("--autorecovery", is_flag=True, help="Restore copies that are lost with a bookie.")
 @click.option("--detach", is_flag=True, help="Return when it is ready and leave it running.")
 @click.option("--ready-fd", type=int, hidden=True)
 def up(
     folder: Path,
     bookies: int | None,
     zk: str | None,
+    autorecovery: bool,
     detach: bool,
     ready_fd: int | None,
-    autorecovery: bool = False,
 ) -> None:
-    """Run a cluster on this machine: ZooKeeper and bookies.
+    """Run a cluster on this machine: ZooKeeper, bookies, autorecovery.
 
     Prints one JSON line when it is ready, the same as in cluster.json of its folder. Data stays in
     the folder; the next start goes on with it. Ctrl-C, SIGTERM or `quire down` stop it.

@@ -43,4 +43,4 @@ async def _write(uri: str) -> None:
 def _state(running: Cluster, number: int) -> str:
     rows = quire("bookies", "list", "--uri", running.uri, "--json").json
     wanted = running.bookies[number]["id"]
-    return next(row["state"] for row in rows if row["bookie"] == wanted)
+    return str(next(row["state"] for row in rows if row["bookie"] == wanted))

@@ -1,0 +1,98 @@
+"""`quire bookie` and `quire zookeeper` in the foreground, and the `quire` command itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.quire.commands import ENVIRONMENT, ROOT, Cluster, quire, quire_process
+
+
+def test_zookeeper_serves_until_it_is_stopped(tmp_path: Path) -> None:
+    from runtime.local_zookeeper import free_port
+
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quire", "zookeeper", "--dir", str(tmp_path), "--port", str(port)],
+        cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        said = json.loads(process.stdout.readline())
+        assert said["zookeeper"] == f"127.0.0.1:{port}"
+        busy = quire_process("zookeeper", "--dir", tmp_path / "other", "--port", port)
+        assert busy.code == 2
+        assert f"port {port} is in use" in busy.err
+        made = quire("shell", "--uri", f"zk://127.0.0.1:{port}/ledgers", "initnewcluster")
+        assert made.code == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_configuration_of_a_bookie_is_checked_without_starting_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    checked = quire_process("bookie", "--conf", cluster.conf(1), "--check")
+    assert checked.code == 0
+    assert checked.lines[-1] == "the configuration is fine"
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(cluster.conf(1).read_text() + "dataIntegrityChecking=true\n")
+    refused = quire_process("bookie", "--conf", conf)
+    assert refused.code == 1
+    assert "dataIntegrityChecking is not offered yet" in refused.err
+    missing = quire_process("bookie", "--conf", tmp_path / "none.conf")
+    assert (missing.code, len(missing.err.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "No such command 'nothing'"),
+        (["--nothing"], "No such option"),
+        (["zookeeper"], "Missing option '--dir'"),
+        (["zookeeper", "--dir", "x", "--port", 0], "0 is not in the range"),
+        (["demo", "--entries", "few"], "'few' is not a valid integer"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[object], said: str) -> None:
+    result = quire(*arguments)
+    assert result.code == 2
+    assert said in result.error
+
+
+def test_every_command_explains_itself() -> None:
+    overview = quire("--help")
+    assert overview.code == 0
+    assert quire("--version").out.startswith("quire ")
+    for command in ("up", "down", "status", "demo", "bookie", "zookeeper", "doctor"):
+        assert f"\n  {command}" in overview.out
+        assert f"Example: quire {command}" in quire(command, "--help").out
+
+
+def test_shell_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`eval "$(_QUIRE_COMPLETE=bash_source quire)"` is all it takes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "quire"], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**ENVIRONMENT, "_QUIRE_COMPLETE": "bash_complete", "COMP_WORDS": "quire le",
+             "COMP_CWORD": "1"},
+    )  # fmt: skip
+    assert "ledgers" in done.stdout
+
+
+def test_internal_error_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("quire.up.ClusterFolder", broken)
+    result = quire("status")
+    assert result.code == 70
+    assert "internal error: ZeroDivisionError: a bug; QUIRE_TRACEBACK=1 shows where" in result.error
