@@ -37,7 +37,12 @@ public final class Load {
         Load load = new Load();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            System.out.println(load.obey(line.trim().split(" ")));
+            try {
+                System.out.println(load.obey(line.trim().split(" ")));
+            } catch (Throwable error) {
+                error.printStackTrace();
+                System.exit(1);  // other threads would keep the process alive
+            }
             System.out.flush();
         }
         for (BookKeeper client : load.clients.values()) {
@@ -248,6 +253,7 @@ public final class Load {
         byte[] payload = new byte[number(given, "size")];
         int entries = number(given, "entries");
         LedgerHandle writer = create(client(given, "explicit"), given);
+        writer.addEntry(payload);  // bookies know nothing of a ledger before its first entry
         LedgerHandle reader = client(given, "reader").openLedgerNoRecovery(
                 writer.getId(), DIGEST, PASSWORD);
         AtomicLong[] sent = new AtomicLong[entries];
@@ -258,7 +264,7 @@ public final class Load {
         for (int n = 0; n < entries; n++) {
             Thread.sleep(number(given, "pause_ms"));
             sent[n].set(System.nanoTime());
-            writer.addEntry(payload);
+            writer.addEntry(payload);  // entry n + 1
         }
         follower.join(60_000);
         if (follower.isAlive()) {
@@ -272,7 +278,7 @@ public final class Load {
         try {
             for (int next = 0; next < sent.length;) {
                 CompletableFuture<LastConfirmedAndEntry> future =
-                        reader.readLastAddConfirmedAndEntryAsync(next, 30_000, false);
+                        reader.readLastAddConfirmedAndEntryAsync(next + 1, 30_000, false);
                 try (LastConfirmedAndEntry found = future.get(60, TimeUnit.SECONDS)) {
                     if (found.hasEntry()) {
                         took.add((System.nanoTime() - sent[next].get()) / 1e6);

@@ -118,15 +118,16 @@ class Load:
         """From the call of an append to the entry in the hands of a reader that follows."""
         writer = await self.create(given)
         payload, count = bytes(int(given["size"])), int(given["entries"])
+        await writer.append(payload)
         client = await self.client(given, "reader")
         sent: list[float] = []
         took: list[float] = []
         async with trio.open_nursery() as nursery:
 
             async def follow() -> None:
-                tail = await client.tail(writer.id, password=PASSWORD)
+                tail = await client.tail(writer.id, password=PASSWORD, first=1)
                 async for entry in tail:
-                    took.append(time.perf_counter() - sent[entry.id])
+                    took.append(time.perf_counter() - sent[entry.id - 1])
                     if len(took) == count:
                         await tail.close()
                         return
