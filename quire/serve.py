@@ -16,13 +16,11 @@ from typing import Final
 import click
 import trio
 
-from autorecovery import settings as autorecovery_settings
 from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
-from autorecovery.daemon import beside_bookie, run_autorecovery
+from bookie import settings as bookie_files
 from bookie.config import BookieConfig, CompositionConfig
 from bookie.identity import Resolver
 from bookie.server import Extension, RunningBookie, run_bookie
-from bookie.settings import bookie_settings, check_settings, real_shell
 from bookie.storage_config import StorageConfig, UpkeepConfig
 from quire.output import say, show_json
 from runtime import logs
@@ -71,17 +69,17 @@ async def _bookie(conf: str | None, check: bool, ready_fd: int | None, stop: tri
     read = Settings.read(conf)
     log = read.build(LogConfig)
     logs.configure(log.level, "json" if log.format == "json" else "text")
-    settings, metadata = bookie_settings(read)
+    settings, metadata = bookie_files.bookie_settings(read)
     extensions = _extensions(read)
     _finish(read)
     if check:
-        _say_fine(check_settings(settings, Resolver()))
+        _say_fine(bookie_files.check_settings(settings, Resolver()))
         return
     # What is here by the time the bookie is ready stays; the collector need not look at it.
     readiness = Readiness(descriptor=ready_fd, callback=tune_for_serving)
     await run_bookie(
         settings,
-        real_shell(settings, metadata),
+        bookie_files.real_shell(settings, metadata),
         stop,
         readiness=readiness,
         extensions=extensions,
@@ -97,7 +95,11 @@ def _extensions(settings: Settings) -> list[Extension]:
 
 
 def _autorecovery_beside(settings: Settings) -> Extension:
-    process = autorecovery_settings.process_settings(settings)
+    # Here, because a bookie without it would load the whole ledger client for nothing.
+    from autorecovery.daemon import beside_bookie
+    from autorecovery.settings import process_settings
+
+    process = process_settings(settings)
 
     @asynccontextmanager
     async def extension(running: RunningBookie) -> AsyncIterator[None]:
@@ -150,13 +152,16 @@ def autorecovery(conf: str | None, check: bool, ready_fd: int | None) -> int:
 async def _autorecovery(
     conf: str | None, check: bool, ready_fd: int | None, stop: trio.Event
 ) -> None:
+    from autorecovery.daemon import run_autorecovery
+    from autorecovery.settings import check_settings, process_settings
+
     read = Settings.read(conf)
     log = read.build(LogConfig)
     logs.configure(log.level, "json" if log.format == "json" else "text")
-    settings = autorecovery_settings.process_settings(read)
+    settings = process_settings(read)
     _refuse_pages(read)
     _finish(read)
-    lines = list(autorecovery_settings.check_settings(settings))
+    lines = list(check_settings(settings))
     if check:
         _say_fine(lines)
         return

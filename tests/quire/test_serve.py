@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.quire.commands import ENVIRONMENT, ROOT, Cluster, quire, quire_process
+from runtime.local_zookeeper import free_port
+from tests.quire.commands import ENVIRONMENT, ROOT, Cluster, quire, quire_process, wait_until
+from tests.support.zookeeper import fresh_root_path, shared_zookeeper
 
 
 def test_zookeeper_serves_until_it_is_stopped(tmp_path: Path) -> None:
-    from runtime.local_zookeeper import free_port
-
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "quire", "zookeeper", "--dir", str(tmp_path), "--port", str(port)],
@@ -51,6 +51,36 @@ def test_configuration_of_a_bookie_is_checked_without_starting_it(
     assert "dataIntegrityChecking is not offered yet" in refused.err
     missing = quire_process("bookie", "--conf", tmp_path / "none.conf")
     assert (missing.code, len(missing.err.splitlines())) == (1, 1)
+
+
+def test_autorecovery_runs_in_the_process_of_a_bookie(tmp_path: Path) -> None:
+    """One file for both: each takes its own keys, and knows those of the other."""
+    uri = f"zk://{shared_zookeeper().address}{fresh_root_path()}"
+    assert quire("shell", "--uri", uri, "initnewcluster").code == 0
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(
+        f"metadataServiceUri={uri}\njournalDirectories={tmp_path}/journal\n"
+        f"ledgerDirectories={tmp_path}/ledgers\nbookiePort={free_port()}\nallowLoopback=true\n"
+        "advertisedAddress=127.0.0.1\nautoRecoveryDaemonEnabled=true\nquire_readerThreads=2\n"
+        "lostBookieRecoveryDelay=5\nquire_auditorEnabled=true\n"
+    )
+    checked = quire_process("autorecovery", "--conf", conf, "--check")
+    assert (checked.code, checked.lines[-1]) == (0, "the configuration is fine")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "quire", "bookie", "--conf", str(conf)],
+            cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        info = ("shell", "--uri", uri, "clusterinfo", "--json")
+        wait_until(lambda: bool(quire(*info).json["auditorElected"]))
+        assert quire(*info).json["writableBookiesCount"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert not quire(*info).json["auditorElected"]
 
 
 @pytest.mark.parametrize(
