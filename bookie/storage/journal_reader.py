@@ -30,6 +30,7 @@ from bookie.storage.journal_files import journal_file_ids, read_file_header
 from bookie.storage.journal_format import (
     ALIGNMENT,
     BLOCK_HEADER_BYTES,
+    BLOCK_MAGIC,
     FIRST_OFFSET,
     FIRST_SEQUENCE,
     PAYLOAD_BYTES_MAX,
@@ -43,8 +44,12 @@ from bookie.storage.journal_format import (
 )
 from runtime.files import File, FileSystem
 
-#: Twice the soft limit of a block: hardly any block has to be read twice.
-_READ_AHEAD_BYTES: Final = 2 * PAYLOAD_BYTES_MAX
+#: What is read to see a header: a row of small blocks at once, and little in vain of a large one.
+_READ_AHEAD_BYTES: Final = 64 << 10
+#: The same where no block is expected, and only looked for.
+_SEARCH_BYTES: Final = 1 << 20
+#: Twice the soft limit of a block: hardly any payload has to be read twice.
+_PAYLOAD_READ_MAX: Final = 2 * PAYLOAD_BYTES_MAX
 
 
 class Block(NamedTuple):
@@ -120,18 +125,19 @@ class BlockReader:
     def _payload_at(self, offset: int, header: BlockHeader) -> bytes | None:
         """The payload if it and the header match the checksum.
 
-        A length is not to be believed before the checksum says so: what is longer than the
-        read-ahead is summed up piece by piece first, and held in memory only if it is valid.
+        A length is not to be believed before the checksum says so: what is longer than any
+        ordinary block is summed up piece by piece first, and held in memory only if it is valid.
         """
         at = self._load(offset, BLOCK_HEADER_BYTES)
         checksum = block_checksum(self._buffer[at : at + BLOCK_HEADER_BYTES])
         start, left = offset + BLOCK_HEADER_BYTES, header.payload_bytes
-        if left <= _READ_AHEAD_BYTES:
-            at = self._load(start, left)
-            payload = self._buffer[at : at + left]
+        at += BLOCK_HEADER_BYTES
+        if left <= _PAYLOAD_READ_MAX:
+            is_here = at + left <= len(self._buffer)
+            payload = self._buffer[at : at + left] if is_here else self._file.read(left, start)
             return payload if crc32c(payload, checksum) == header.checksum else None
         while left:
-            piece = self._file.read(min(left, _READ_AHEAD_BYTES), start)
+            piece = self._file.read(min(left, _PAYLOAD_READ_MAX), start)
             if not piece:
                 return None
             checksum = crc32c(piece, checksum)
@@ -154,7 +160,7 @@ class BlockReader:
         Looks at each page once; a page is summed up only if it claims to begin a block of this
         very file at this very offset, so what earlier lives of the file left costs no more.
         """
-        while offset + BLOCK_HEADER_BYTES <= self.size:
+        while (offset := self._claim_from(offset)) + BLOCK_HEADER_BYTES <= self.size:
             header = self.header_at(offset)
             block = None if header is None else self._block(offset, header)
             if block is None:
@@ -170,11 +176,24 @@ class BlockReader:
         position = JournalPosition(self.file_id, offset, header.sequence)
         return Block(position, header.record_count, header.durable_before, payload)
 
-    def _load(self, offset: int, size: int) -> int:
+    def _claim_from(self, offset: int) -> int:
+        """The first page at or behind `offset` that begins as a block does, or the end."""
+        while offset < self.size:
+            at = self._load(offset, BLOCK_HEADER_BYTES, ahead=_SEARCH_BYTES)
+            found = self._buffer.find(BLOCK_MAGIC, at)
+            if found < 0:  # pages lie in the buffer whole, but for the last of the file
+                offset = aligned(self._start + max(len(self._buffer), 1))
+                continue
+            offset = aligned(self._start + found)
+            if offset == self._start + found:
+                break
+        return offset
+
+    def _load(self, offset: int, size: int, *, ahead: int = _READ_AHEAD_BYTES) -> int:
         """Have `size` bytes from `offset` on in the buffer; where in it they begin."""
         at = offset - self._start
         if at < 0 or at + size > len(self._buffer):
-            self._buffer = self._file.read(max(size, _READ_AHEAD_BYTES), offset)
+            self._buffer = self._file.read(max(size, ahead), offset)
             self._start = offset
             return 0
         return at

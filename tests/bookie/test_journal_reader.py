@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import closing
 
 import pytest
 
@@ -21,7 +22,7 @@ from bookie.storage.journal_inspect import (
     journal_files,
 )
 from bookie.storage.journal_options import JournalOptions
-from bookie.storage.journal_reader import EndKind, replay
+from bookie.storage.journal_reader import BlockReader, EndKind, replay
 from bookie.storage.journal_records import (
     encode_explicit_lac,
     encode_fence,
@@ -166,6 +167,30 @@ def test_damage_of_many_blocks_in_a_row_is_found_by_a_later_file() -> None:
     blocks, end = read_back(world.files)
     assert numbers(blocks) == [0]
     assert (end.kind, end.evidence) == (EndKind.DAMAGE, JournalPosition(2, FIRST_OFFSET, 16))
+
+
+@pytest.mark.parametrize("noise", [b"\0", b"JBLK", b"JBLKx", b"x" * 4095 + b"JBLK"])
+def test_blocks_are_found_whatever_lies_between_them(noise: bytes) -> None:
+    """Behind large blocks and small ones, and however far the next one is."""
+    files = MemoryFileSystem()
+    size = 5 << 20
+    content = bytearray((noise * (size // len(noise) + 1))[:size])
+    places = {4096: 10, 8192: 70_000, 90_112: 3000, 3 << 20: 1 << 20, (5 << 20) - 4096: 4000}
+    for number, (offset, payload) in enumerate(places.items()):
+        block = frame_block(
+            [bytes([number]) * payload],
+            byte_count=payload,
+            record_count=1,
+            position=JournalPosition(3, offset, number + 9),
+            durable_before=0,
+        )
+        content[offset : offset + len(block)] = block
+    with closing(files.open("file", create=True)) as file:
+        file.write(bytes(content), 0)
+        found = list(BlockReader(file, 3).blocks_from(FIRST_OFFSET))
+        assert {block.position.offset: len(block.payload) for block in found} == places
+        assert [block.payload[0] for block in found] == list(range(5))
+        assert not list(BlockReader(file, 4).blocks_from(FIRST_OFFSET)), "of another life"
 
 
 def test_damage_of_the_last_block_passes_for_a_torn_tail() -> None:
