@@ -1,6 +1,6 @@
 """What a bookie does: a real process, real sockets, real files, a real ZooKeeper, flush on.
 
-    python -m bench.bookie [--quick] [--directory D] [--json F]
+    python -m bench.bookie [--quick] [--minutes N] [--directory D] [--json F]
 
 The load comes from another process (`bench.bookie_load`). Adds run until the write cache has turned
 ten times. CPU is that of the bookie's process, by thread, as the kernel counts it; the journal's
@@ -17,10 +17,7 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -31,7 +28,9 @@ from typing import Any, Final
 
 import trio
 
+from bench.bookie_endurance import beside_a_crowd, sustained
 from bench.bookie_load import ENTRY_HEAD_BYTES
+from bench.bookie_subject import START_SECONDS, BookieProcess, bookie_process, quantile
 from bench.engine import Figures
 from bookie.storage.engine_values import EngineOptions
 from metadata.cluster import init_new_cluster
@@ -40,110 +39,12 @@ from metadata.uri import parse_metadata_uri
 from runtime.local_zookeeper import LocalZookeeper, free_port
 from wire.build_v2 import read_requests
 
-START_SECONDS: Final = 120.0
 WARM_UP_ENTRIES: Final = 600_000  # of 1 KiB: enough to make all journal files
 LEDGERS: Final = 10_000
 PREPARER: Final = "journal-prepare"  # the kernel keeps 15 characters of a name
 
-BATCH_LEDGER, PLAIN_LEDGER, V3_LEDGER, SINGLE_LEDGER, FIRST_OF_MANY = 1, 2, 3, 4, 100
-
-
-class BookieProcess:
-    """The bookie under test, as its operator sees it, and what it tells about itself."""
-
-    def __init__(self, process: subprocess.Popen[bytes], line: socket.socket, port: int) -> None:
-        self.process = process
-        self.port = port
-        self._line = line
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def statistics(self) -> dict[str, float]:
-        self._line.send(b"?")
-        data = b""
-        while not data.endswith(b"\n"):
-            chunk = self._line.recv(4096)
-            if not chunk:
-                raise RuntimeError("the bookie has ended; its log says why")
-            data += chunk
-        found: dict[str, float] = json.loads(data)
-        return found
-
-    def cpu(self) -> dict[str, float]:
-        """Seconds by name of thread; threads of one name count together."""
-        found: dict[str, float] = {}
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            try:
-                name = (task / "comm").read_text().strip()
-                seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
-            except OSError:
-                continue  # ended meanwhile
-            name = "loop" if int(task.name) == self.pid else name
-            found[name] = found.get(name, 0.0) + seconds
-        return found
-
-    def memory_mib(self) -> float:
-        """The most that was resident at any time."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError("/proc does not tell VmHWM")
-
-    def settle(self) -> None:
-        """Until what was added has left the write cache, but for the newest part of it."""
-        while self.statistics()["generations_waiting"] > 0:
-            time.sleep(0.05)
-
-    def run(self, kind: str, **job: object) -> dict[str, Any]:
-        """Run the load generator; what it found, and what that cost the bookie."""
-        self.settle()
-        before, cpu_before = self.statistics(), self.cpu()
-        command = [sys.executable, "-m", "bench.bookie_load", str(self.port)]
-        output = subprocess.run(
-            [*command, json.dumps({"kind": kind, **job})], check=True, stdout=subprocess.PIPE
-        ).stdout
-        found: dict[str, Any] = json.loads(output)
-        during = self.statistics()
-        self.settle()
-        cpu_after, after = self.cpu(), self.statistics()
-        found["cpu"] = {name: cpu_after[name] - cpu_before.get(name, 0.0) for name in cpu_after}
-        found["syncs"] = during["syncs"] - before["syncs"]
-        found["journal_bytes"] = during["journal_bytes"] - before["journal_bytes"]
-        found["lag_ms"] = max(during["loop_lag_worst_ms"], after["loop_lag_worst_ms"])
-        return found
-
-
-@contextmanager
-def bookie_process(conf: Path, port: int) -> Iterator[BookieProcess]:
-    ours, theirs = socket.socketpair()
-    log = conf.with_suffix(".log")
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.bookie_process", str(conf), str(theirs.fileno())],
-            stdout=output, stderr=output, pass_fds=(theirs.fileno(),),
-        )  # fmt: skip
-    theirs.close()
-    try:
-        ours.settimeout(START_SECONDS)
-        if ours.recv(6) != b"READY\n":
-            raise RuntimeError(f"the bookie did not start:\n{log.read_text()}")
-        yield BookieProcess(process, ours, port)
-    finally:
-        ours.close()
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(START_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+BATCH_LEDGER, PLAIN_LEDGER, V3_LEDGER, SINGLE_LEDGER, NEIGHBOUR_LEDGER = 1, 2, 3, 4, 5
+FIRST_OF_MANY = 100
 
 
 class Report:
@@ -192,6 +93,7 @@ def measure(bookie: BookieProcess, figures: Figures, directory: Path, scale: flo
     reads(bookie, report, min(count, 200_000))
     many_ledgers(bookie, report, _round(count, LEDGERS), rate)
     figures.add("memory of the bookie, at most", bookie.memory_mib(), "MiB", 220.0)
+    beside_a_crowd(bookie, figures, NEIGHBOUR_LEDGER, PLAIN_LEDGER, int(max(2000, 10_000 * scale)))
     return warm + count
 
 
@@ -264,8 +166,7 @@ def restart(conf: Path, port: int, figures: Figures, first: int) -> None:
         took = time.perf_counter() - started
     name = "start after kill -9, 80,000 adds to replay"
     figures.add(f"{name}: until it serves", served[0] - started, "s", 5.0)
-    # The registration of the life before stays until ZooKeeper gives up on its session.
-    figures.add(f"{name}: until it is registered", took, "s")
+    figures.add(f"{name}: until it is registered", took, "s", 5.0)
 
 
 @contextmanager
@@ -300,7 +201,9 @@ async def _new_cluster(uri: str) -> None:
         await init_new_cluster(store, parsed, chance=random.Random())
 
 
-def run(figures: Figures, directory: Path, scale: float) -> None:
+@contextmanager
+def new_bookie(directory: Path) -> Iterator[tuple[Path, int]]:
+    """The configuration and the port of a bookie that was never started, in a new cluster."""
     (directory / "zookeeper").mkdir()
     with LocalZookeeper(directory / "zookeeper") as zookeeper:
         uri = f"zk://{zookeeper.address}/ledgers"
@@ -317,23 +220,39 @@ def run(figures: Figures, directory: Path, scale: float) -> None:
             "quire_reserveMb": 0,
         }
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        figures.add("load average before", os.getloadavg()[0], "")
+        yield conf, port
+
+
+def run(figures: Figures, directory: Path, scale: float) -> None:
+    figures.add("load average before", os.getloadavg()[0], "")
+    with new_bookie(directory) as (conf, port):
         with bookie_process(conf, port) as bookie:
             written = measure(bookie, figures, directory, scale)
         restart(conf, port, figures, written)
-        figures.add("load average after", os.getloadavg()[0], "")
+    figures.add("load average after", os.getloadavg()[0], "")
+
+
+def run_for_minutes(figures: Figures, directory: Path, minutes: float) -> None:
+    with new_bookie(directory) as (conf, port), bookie_process(conf, port) as bookie:
+        sustained(bookie, figures, PLAIN_LEDGER, minutes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one cache turn instead of ten")
+    parser.add_argument(
+        "--minutes", type=float, help="add for so long instead, and see whether memory stays flat"
+    )
     parser.add_argument("--directory", type=Path, help="where to put the stores (a real disk)")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=options.directory))
     figures = Figures()
     try:
-        run(figures, directory, 0.1 if options.quick else 1.0)
+        if options.minutes:
+            run_for_minutes(figures, directory, options.minutes)
+        else:
+            run(figures, directory, 0.1 if options.quick else 1.0)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if options.json:

@@ -22,11 +22,12 @@ from typing import Any, Final
 
 from wire.batch import encode_batch, join_records
 from wire.build_v2 import add_requests, read_requests
+from wire.build_v3 import add_answers as add_answers_v3
 from wire.build_v3 import add_requests as add_requests_v3
 from wire.codec_v2 import encode_request
 from wire.messages import BatchReadRequest
-from wire.scan_v3 import scan_add_answers
 from wire.types import LedgerId
+from wire.varint import encode_varint
 
 KEY: Final = bytes(range(20))
 ENTRY_HEAD_BYTES: Final = 36  # ids, LAC, length, digest of 4
@@ -36,6 +37,9 @@ BATCH_COUNT: Final = 1000
 BATCHES_OUTSTANDING: Final = 8
 READ_BATCH_COUNT: Final = 500
 READ_BATCHES_OUTSTANDING: Final = 4
+V3_FIRST: Final = 1 << 21
+NEIGHBOUR_COUNT: Final = 10
+NEIGHBOUR_REST_SECONDS: Final = 0.001
 TIMEOUT_SECONDS: Final = 60.0
 RECEIVE_BYTES: Final = 1 << 20
 
@@ -52,15 +56,24 @@ def entry(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
 class Columns:
     """Frames or records of one size in one buffer, whose ids can be overwritten."""
 
-    def __init__(self, data: bytes, count: int, ids_at: int) -> None:
+    def __init__(
+        self, data: bytes, count: int, ids_at: int, *, varints_at: tuple[int, ...] = ()
+    ) -> None:
         self.data = bytearray(data)
         self._size = len(data) // count
         self._count = count
         self._ids_at = ids_at
+        self._varints_at = varints_at  # where an id stands once more, as a varint of four bytes
 
     def set_entry_ids(self, first: int) -> None:
-        self._set(8, range(first, first + self._count))
+        ids = range(first, first + self._count)
+        self._set(8, ids)
         self._set(16, range(first - 1, first - 1 + self._count))
+        for place in range(4 if self._varints_at else 0):
+            last = place == 3
+            column = bytes([n >> 7 * place & 0x7F | (0 if last else 0x80) for n in ids])
+            for at in self._varints_at:
+                self.data[at + place :: self._size] = column
 
     def set_round(self, first_ledger: int, round_number: int) -> None:
         """The same entry of many ledgers."""
@@ -77,7 +90,10 @@ class Columns:
 class Answers:
     """Counts answers of one size, and refuses to go on after one that is not OK."""
 
-    def __init__(self, connection: socket.socket, size: int) -> None:
+    def __init__(
+        self, connection: socket.socket, size: int, *, status_at: int = _STATUS_AT
+    ) -> None:
+        self._status_at = status_at
         self._connection = connection
         self._size = size
         self._buffer = bytearray(RECEIVE_BYTES)
@@ -90,7 +106,7 @@ class Answers:
         held = self._held + got
         whole = held // self._size
         end = whole * self._size
-        if any(self._buffer[_STATUS_AT : end : self._size]):
+        if any(self._buffer[self._status_at : end : self._size]):
             raise RuntimeError("the bookie refused a request")
         self._held = held - end
         self._buffer[: self._held] = self._buffer[end:held]
@@ -181,28 +197,25 @@ def add_batches(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any
 
 
 def add_v3(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
-    first, count, ledger = job["first"], job["count"], job["ledger"]
+    """Ids from 2**21 on: as long as their varints have one length, columns can be overwritten."""
+    first, count, ledger = V3_FIRST + job["first"], job["count"], job["ledger"]
     payload = os.urandom(job["payload"])
-    held = b""
+    adds = [(n, n, entry(ledger, n, payload)) for n in range(first, first + CHUNK)]
+    frames = b"".join(add_requests_v3(adds, ledger_id=ledger, master_key=KEY))
+    varint = encode_varint(first)
+    entry_at = frames.index(b"\x10" + varint, frames.index(varint) + 1) + 1
+    ids_at = frames.index(struct.pack(">qq", ledger, first))
+    columns = Columns(frames, CHUNK, ids_at, varints_at=(frames.index(varint), entry_at))
 
-    def requests() -> Iterator[bytes]:
+    def requests() -> Iterator[bytearray]:
         for at in range(first, first + count, CHUNK):
-            adds = [(n, n, entry(ledger, n, payload)) for n in range(at, at + CHUNK)]
-            yield b"".join(add_requests_v3(adds, ledger_id=ledger, master_key=KEY))
+            columns.set_entry_ids(at)
+            yield columns.data
 
-    def receive() -> int:
-        nonlocal held
-        data = connection.recv(RECEIVE_BYTES)
-        if not data:
-            raise RuntimeError("the bookie closed the connection")
-        held += data
-        answers, end = scan_add_answers(held, 0, len(held))
-        held = held[end:]
-        if not answers and len(held) > RECEIVE_BYTES:
-            raise RuntimeError("the bookie refused a request")
-        return len(answers)
-
-    return pump(connection, requests(), receive, per_request=CHUNK, outstanding_max=OUTSTANDING)
+    answer = add_answers_v3([(first, ledger, first)])
+    answers = Answers(connection, len(answer), status_at=answer.index(varint) + len(varint) + 1)
+    return pump(connection, requests(), answers.receive, per_request=CHUNK,
+                outstanding_max=OUTSTANDING)  # fmt: skip
 
 
 def add_singly(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
@@ -228,6 +241,29 @@ def add_singly(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any]
     os.close(file)
     path.unlink()
     return {"seconds": sum(adds), "latencies": adds, "disk": writes}
+
+
+def neighbour(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
+    """Somebody well-behaved: a few adds, then the same entries read back; how long each round took.
+
+    A little rest between rounds: it is what others do that may make it wait.
+    """
+    payload = os.urandom(job["payload"])
+    rounds: list[float] = []
+    for at in range(job["first"], job["first"] + job["count"], NEIGHBOUR_COUNT):
+        ids = range(at, at + NEIGHBOUR_COUNT)
+        entries = [entry(job["ledger"], n, payload) for n in ids]
+        adds = add_requests(entries, master_key=KEY)
+        reads = read_requests(ids, ledger_id=job["ledger"])
+        started = time.perf_counter()
+        for requests, size in ((adds, 28), (reads, 28 + ENTRY_HEAD_BYTES + job["payload"])):
+            connection.sendall(requests)
+            answers, owed = Answers(connection, size), NEIGHBOUR_COUNT
+            while owed:
+                owed -= answers.receive()
+        rounds.append(time.perf_counter() - started)
+        time.sleep(NEIGHBOUR_REST_SECONDS)
+    return {"seconds": sum(rounds), "latencies": rounds}
 
 
 def read(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
@@ -292,6 +328,7 @@ JOBS: Final[dict[str, Callable[[socket.socket, dict[str, Any]], dict[str, Any]]]
     "add_batches": add_batches,
     "add_many_ledgers": add_many_ledgers,
     "add_singly": add_singly,
+    "neighbour": neighbour,
     "read": read,
     "read_batches": read_batches,
 }
