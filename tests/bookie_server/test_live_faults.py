@@ -172,7 +172,9 @@ async def test_bookie_whose_session_expired_registers_again_without_a_restart(
 
 # ---------------------------------------------------------------------- bad neighbours
 
-IDLE, HALF_OPEN, DEAF = 300, 100, 100
+#: A thousand connections in all.
+IDLE, HALF_OPEN, DEAF, SLOW = 750, 100, 100, 50
+SIP_BYTES = 2000
 HALF_FRAME = (4 << 20).to_bytes(4, "big") + bytes(1 << 20)
 ENTRY_BYTES, ENTRY_COUNT = 10_000, 1000
 #: What the clients below ask the bookie to hold is more than a GiB. Its own limits are 64 MiB of
@@ -192,6 +194,7 @@ class Crowd:
         self._port = port
         self._idle: list[trio.SocketStream] = []
         self.turned_away = 0  # half-open clients that the bookie has closed
+        self.sips = 0  # answers, a little at a time
 
     async def gather(self, nursery: trio.Nursery) -> None:
         for _ in range(IDLE):
@@ -199,6 +202,8 @@ class Crowd:
         requests = read_requests(range(ENTRY_COUNT), ledger_id=1)
         for _ in range(DEAF):
             nursery.start_soon(self._ask_and_never_read, await self._connect(), requests)
+        for _ in range(SLOW):
+            nursery.start_soon(self._read_in_sips, await self._connect(), requests)
         for _ in range(HALF_OPEN):
             nursery.start_soon(self._send_half, await self._connect())
 
@@ -213,6 +218,14 @@ class Crowd:
         async with stream:
             await stream.send_all(requests)
             await trio.sleep_forever()
+
+    async def _read_in_sips(self, stream: trio.SocketStream, requests: bytes) -> None:
+        async with stream:
+            await stream.send_all(requests)
+            while True:
+                assert await stream.receive_some(SIP_BYTES), "a slow reader is not turned away"
+                self.sips += 1
+                await trio.sleep(0.05)
 
     async def _send_half(self, stream: trio.SocketStream) -> None:
         async with stream:
@@ -246,7 +259,7 @@ async def test_crowd_of_bad_clients_takes_neither_memory_nor_the_neighbours_turn
                 await crowd.gather(nursery)
                 rounds = 0
                 # All half frames together exceed their limit: some are turned away.
-                while crowd.turned_away < HALF_OPEN // 4 or rounds < 30:
+                while crowd.turned_away < HALF_OPEN // 4 or crowd.sips < 5 * SLOW or rounds < 30:
                     await one_round(client, rounds)
                     rounds += 1
                 assert memory_mib(bookie.pid) < MEMORY_MIB_MAX
