@@ -14,8 +14,7 @@ from itertools import pairwise
 
 from bookie.core.ledger import Ledger
 from bookie.core.runs import run_of_batch
-from bookie.core.write_cache import Part, WriteCache
-from bookie.storage.admission import ENTRY_OVERHEAD_BYTES
+from bookie.core.write_cache import ENTRY_OVERHEAD_BYTES, RUN_OVERHEAD_BYTES, Part, WriteCache
 from bookie.storage.index_format import JournalPosition as MarkPosition
 from bookie.storage.index_format import LogMark
 from bookie.storage.journal_format import JournalDamageError, JournalPosition
@@ -181,15 +180,13 @@ class Replay:
                 self._apply_state(payload, word, start, at, skips, position, path)
 
     def _apply_run(self, run: AddRun, skips: list[bool]) -> None:
-        bounds = run.bounds
         count = len(run.entry_ids)
         self.statistics.records += count
         part = self._part(run.ledger_id, run.master_key, skips)
         if part is None:
             self.statistics.skipped += count
             return
-        part.add_entries(run.entry_ids, run.entries())
-        self._cache.grow(bounds[-1] - bounds[0] + count * ENTRY_OVERHEAD_BYTES, count)
+        self._cache.grow(part.add_frames(run.entry_ids, run.data, run.bounds), count)
         self._note(part.ledger, run.entry_ids[-1], run.lac, count)
 
     def _apply_mix(self, mix: AddMix, skips: list[bool]) -> None:
@@ -240,7 +237,7 @@ class Replay:
             return
         run = run_of_batch(walk, payload, body_start, end)
         part.add_run(run)
-        self._cache.grow(len(run.body) + ENTRY_OVERHEAD_BYTES, 1)
+        self._cache.grow(len(run.body) + RUN_OVERHEAD_BYTES, run.count)
         self._note(part.ledger, request.last_entry_id, walk.lac, run.count)
 
     def _apply_state(
