@@ -18,7 +18,7 @@ import trio
 
 from ledger_client import LedgerClient
 from quire.cluster_folder import ClusterFolder
-from quire.demo_healing import heal
+from quire.demo_copies import restore_copies
 from quire.demo_stages import (
     append_entries,
     fence_and_recover,
@@ -46,7 +46,7 @@ STAGES: Final = (
     Stage("append", append_entries),
     Stage("tail from a second process", tail_from_a_second_process),
     Stage("kill a bookie under load", kill_a_bookie_under_load),
-    Stage("autorecovery heals", heal),
+    Stage("autorecovery restores the lost copies", restore_copies),
     Stage("fence and recover from another client", fence_and_recover),
     Stage("verify everything", verify_everything),
 )

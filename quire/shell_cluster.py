@@ -11,10 +11,12 @@ import click
 from ledger_client.bookie_info import BookieSpace
 from metadata.cluster import (
     Cluster,
+    ClusterExistsError,
     ClusterRefusedError,
     format_cluster,
     init_new_cluster,
     nuke_cluster,
+    open_cluster,
 )
 from metadata.cookies import Cookies
 from metadata.discovery import Bookies, read_bookies
@@ -58,15 +60,22 @@ async def _format(target: Target) -> Cluster:
 
 
 @click.command(epilog="Example: quire shell --uri zk://127.0.0.1:2181/ledgers initnewcluster")
+@click.option("--if-missing", is_flag=True, help="A cluster that is there already is fine.")
 @target_options
-def initnewcluster(target: Target) -> None:
+def initnewcluster(target: Target, if_missing: bool) -> None:
     """Make the metadata of a new cluster."""
 
-    async def job() -> Cluster:
+    async def job() -> tuple[Cluster, str]:
         async with target.store() as (store, uri):
-            return await init_new_cluster(store, uri, chance=random.Random())
+            try:
+                made = await init_new_cluster(store, uri, chance=random.Random())
+            except ClusterExistsError:
+                if not if_missing:
+                    raise
+                return await open_cluster(store, uri), "was there already"
+            return made, "initialised"
 
-    _say_made(target, run(job), "initialised")
+    _say_made(target, *run(job))
 
 
 def _say_made(target: Target, cluster: Cluster, how: str) -> None:

@@ -37,8 +37,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/", "ledger_client/arrow.py"),
     "starlette": ("bookie/", "quire/", "runtime/"),
     "hypercorn": ("bookie/", "quire/", "runtime/"),
-    "click": ("quire/",),
-    "rich": ("quire/output.py",),
+    "click": ("quire/", "ledger_client/command_line.py", "ledger_client/terminal.py"),
+    "rich": ("quire/output.py", "ledger_client/terminal.py"),
     "crc32c": ("wire/", "bookie/storage/"),
     "google": ("wire/", "metadata/"),
 }

@@ -89,6 +89,8 @@ def test_new_cluster_is_made_formatted_and_removed(cluster: Cluster) -> None:
     assert "cluster not initialised" in quire(*at, "listledgers").error
     made = quire(*at, "--json", "initnewcluster").json
     assert "exists already" in quire(*at, "initnewcluster").error
+    again = quire(*at, "--json", "initnewcluster", "--if-missing").json
+    assert again == {**made, "done": "was there already"}
 
     assert quire(*at, "metaformat", "-n").code == 1
     assert "Nobody is there to ask" in quire(*at, "metaformat").error

@@ -21,10 +21,10 @@ _LOOK_SECONDS: Final = 0.25
 _PATIENCE_SECONDS: Final = 60.0
 
 
-async def heal(world: World) -> None:
+async def restore_copies(world: World) -> None:
     """Watch the shortage come and go. The work is done by the cluster's own process."""
     if not world.killed:
-        raise DemoError("no bookie was killed, so there is nothing to heal")
+        raise DemoError("no bookie was killed, so no copy is missing")
     dead = world.killed[0]
     watch = Stopwatch()
     worst = await _watch_forecasts(world, dead)
