@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,6 +16,9 @@ from metadata.store import (
     SetData,
 )
 
+#: Paths of plain names, which is what nearly all are; others are looked at closely.
+_SOUND: Final = re.compile(r"(?:/[A-Za-z0-9_:-][A-Za-z0-9._:-]*)+", re.ASCII)
+
 #: ZooKeeper takes requests of just under 1 MiB; a path and an access list go along.
 DATA_BYTES_MAX: Final = 1_000_000
 
@@ -24,6 +28,8 @@ def check_path(path: str) -> None:
 
     kazoo would quietly tidy such a path instead, and two spellings of one node are one too many.
     """
+    if _SOUND.fullmatch(path) is not None:  # an audit reads the records of all ledgers
+        return
     if not path.startswith("/"):
         raise InvalidPathError(f"znode path {path!r} is not absolute: begin it with '/'")
     if path == "/":

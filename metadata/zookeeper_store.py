@@ -255,10 +255,7 @@ class ZookeeperStore:
     async def _request(
         self, what: str, ask: _Ask[T], bound: SessionId | None, deadline: float
     ) -> T:
-        with trio.move_on_at(deadline) as waiting:
-            await self._slots.acquire()
-        if waiting.cancelled_caught:
-            raise StoreUnavailableError(f"{what}: {_REQUESTS_MAX} requests wait for ZooKeeper")
+        await self._take_slot(what, deadline)
         try:
             while True:
                 session = await self._usable(what, bound, deadline)
@@ -270,6 +267,18 @@ class ZookeeperStore:
                         raise
         finally:
             self._slots.release()
+
+    async def _take_slot(self, what: str, deadline: float) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()  # whoever was cancelled sends nothing
+        try:
+            self._slots.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.move_on_at(deadline) as waiting:
+                await self._slots.acquire()
+            if waiting.cancelled_caught:
+                raise StoreUnavailableError(
+                    f"{what}: {_REQUESTS_MAX} requests wait for ZooKeeper"
+                ) from None
 
     async def _usable(
         self, what: str, bound: SessionId | None, deadline: float
