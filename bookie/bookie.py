@@ -102,18 +102,21 @@ class Bookie:
     # What the engine tells.
 
     def on_durable(self, tokens: list[object]) -> None:
-        """These may be answered: everything for one connection with one send."""
-        now = self.clock()
+        """These may be answered: everything for one connection with one send, and first of all."""
+        commits: list[Commit] = []
         for token in tokens:
             if type(token) is Commit:
                 connection = token.connection
                 connection.outbox.put(*token.answers)
                 connection.settle()
-                self.metrics.committed(token, now)
+                commits.append(token)
             else:
                 assert callable(token)
                 token()
         self.post.flush()
+        now = self.clock()
+        for commit in commits:
+            self.metrics.committed(commit, now)
         self.gate.admit_next()
 
     def on_news(self, ledger: Ledger) -> None:

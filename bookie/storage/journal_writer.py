@@ -214,9 +214,9 @@ class Journal:
         while self._done:
             group = self._done.popleft()
             self._delivered_bytes += group.byte_count
+            group.deliver(self._callbacks.on_durable)  # first: somebody waits for it
             if group.byte_count:
                 self._callbacks.on_write(group.write_seconds, group.byte_count, group.record_count)
-            group.deliver(self._callbacks.on_durable)
         if self.failure is not None and not self._failure_told:
             self._failure_told = True
             self._callbacks.on_failure(self.failure)
