@@ -10,7 +10,7 @@ hold theirs until it is filled.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -66,6 +66,10 @@ class Batch:
         return range(self.first + index, self.first + index + count)
 
 
+#: Some payloads of a batch: from which on, and how many.
+Part = tuple[Batch, int, int]
+
+
 class Intake:
     """Batches that the writer's task has not taken yet."""
 
@@ -103,6 +107,51 @@ class Intake:
         batch.size += len(payload)
         self._bytes += len(payload) + _ENTRY_BYTES
         return batch, len(batch.payloads) - 1
+
+    def fill(self, payloads: Iterator[bytes], bytes_max: int, parts: deque[Part]) -> bytes | None:
+        """Take payloads until there is no room or no more of them; one that is too large ends it.
+
+        The same as `put` for each, in one loop: this is where the entries of a fast writer come by.
+        What was taken when `payloads` raises an error of its own stays taken.
+        """
+        batch = self._queue[-1] if self._queue else self._new_batch()
+        taken = batch.payloads
+        index, size, added = len(taken), batch.size, 0
+        room = QUEUE_BYTES_MAX - self._bytes
+        try:
+            while room > 0:
+                payload = next(payloads, None)
+                if payload is None:
+                    return None
+                length = len(payload)
+                if length > bytes_max:
+                    return payload
+                if taken and (size + length > BATCH_BYTES or len(taken) >= BATCH_ENTRIES):
+                    self._on_filled(batch, index, added, parts)
+                    batch = self._new_batch()
+                    taken = batch.payloads
+                    index = size = added = 0
+                taken.append(payload if type(payload) is bytes else bytes(payload))
+                size += length
+                added += length
+                room -= length + _ENTRY_BYTES
+            return None
+        finally:
+            self._on_filled(batch, index, added, parts)
+            if not taken:
+                self._queue.pop()
+
+    def _on_filled(self, batch: Batch, index: int, added: int, parts: deque[Part]) -> None:
+        count = len(batch.payloads) - index
+        batch.size += added
+        self._bytes += added + count * _ENTRY_BYTES
+        if count:
+            parts.append((batch, index, count))
+
+    def _new_batch(self) -> Batch:
+        batch = Batch()
+        self._queue.append(batch)
+        return batch
 
     def holds(self, entry_id: int) -> bool:
         """Whether a caller-chosen id is waiting here."""

@@ -41,8 +41,14 @@ from ledger_client.core.commands import (
 from ledger_client.core.options import WriterOptions
 from ledger_client.core.writer import Writer
 from ledger_client.environment import Access, Environment
-from ledger_client.errors import EntryTooLargeError, InvalidEntryIdError, error_of, kind_of
-from ledger_client.intake import Batch, Intake, joined
+from ledger_client.errors import (
+    DuplicateEntryIdError,
+    EntryTooLargeError,
+    InvalidEntryIdError,
+    error_of,
+    kind_of,
+)
+from ledger_client.intake import Batch, Intake, Part, joined
 from ledger_client.requests import Answer, Mailbox
 from ledger_client.sender import Sender
 from metadata import update
@@ -161,28 +167,43 @@ class LedgerWriter:
         any number of them, from the first on, may be written. `entry_ids`, one per payload, is for
         ledgers made with `given_entry_ids`.
         """
-        parts: deque[tuple[Batch, int, int]] = deque()  # batch, from its payload, count
+        if entry_ids is not None or self._has_given_ids:
+            return await self._append_given(payloads, entry_ids or ())
+        source = iter(payloads)
+        parts: deque[Part] = deque()
         found: list[range] = []
-        given = None if entry_ids is None else iter(entry_ids)
-        for payload in payloads:
-            entry_id = None if given is None else next(given, None)
-            self._check(payload, entry_id)
-            while not self._may_put(entry_id):
+        while True:
+            self._refuse_if_over()
+            try:
+                large = self._intake.fill(source, self._sender.payload_bytes_max, parts)
+            finally:
                 self._mail.wake()
-                await self._intake.wait_room()
-                while parts and parts[0][0].done.is_set():
-                    batch, index, length = parts.popleft()
-                    found.append(await batch.wait(index, length))
-            batch, index = self._put(payload, entry_id)
-            if parts and parts[-1][0] is batch and sum(parts[-1][1:]) == index:
-                parts[-1] = (batch, parts[-1][1], parts[-1][2] + 1)
-            else:
-                parts.append((batch, index, 1))
-        self._mail.wake()
+            if large is not None:
+                self._check(large, None)
+            if self._intake.has_room:
+                break
+            await self._intake.wait_room()
+            while parts and parts[0][0].done.is_set():
+                batch, index, length = parts.popleft()
+                found.append(await batch.wait(index, length))
         while parts:
             batch, index, length = parts.popleft()
             found.append(await batch.wait(index, length))
         return joined(found)
+
+    async def _append_given(
+        self, payloads: Iterable[bytes], entry_ids: Iterable[int]
+    ) -> Sequence[int]:
+        waits: list[Callable[[], Awaitable[int]]] = []
+        given = iter(entry_ids)
+        for payload in payloads:
+            entry_id = next(given, None)
+            self._check(payload, entry_id)
+            while not self._may_put(entry_id):
+                await self._intake.wait_room()
+            waits.append(self.put(payload, entry_id=entry_id))
+        found = [await wait() for wait in waits]
+        return joined([range(entry_id, entry_id + 1) for entry_id in found])
 
     async def force(self) -> int:
         """Have every append that has ended so far synced by every bookie; the last such entry.
@@ -271,21 +292,19 @@ class LedgerWriter:
         return entry_id is not None and self.fills_gap(entry_id)
 
     def _put(self, payload: bytes, entry_id: int | None) -> tuple[Batch, int]:
+        self._refuse_if_over()
+        if entry_id is not None and (self._core.is_taken(entry_id) or self._intake.holds(entry_id)):
+            what = f"ledger {self.id}: entry {entry_id} was added before: choose another id"
+            raise self._about(DuplicateEntryIdError(what), entry_id)
+        return self._intake.put(bytes(payload), entry_id)
+
+    def _refuse_if_over(self) -> None:
         failure = self._core.failure
         if failure is None and self._is_closing:
             what = f"ledger {self.id}: this handle is being closed"
             failure = Failure(FailureKind.LEDGER_CLOSED, what, ledger_id=self.id)
-        if (
-            failure is None
-            and entry_id is not None
-            and (self._core.is_taken(entry_id) or self._intake.holds(entry_id))
-        ):
-            what = f"ledger {self.id}: entry {entry_id} was added before: choose another id"
-            kind = FailureKind.DUPLICATE_ENTRY
-            failure = Failure(kind, what, ledger_id=self.id, entry_id=entry_id)
         if failure is not None:
             raise error_of(failure)
-        return self._intake.put(bytes(payload), entry_id)
 
     # ------------------------------------------------------------------ the owner
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ledger_client import LedgerError
 from ledger_client.core.commands import Failure, FailureKind
-from ledger_client.intake import BATCH_BYTES, BATCH_ENTRIES, QUEUE_BYTES_MAX, Intake, joined
+from ledger_client.intake import (
+    BATCH_BYTES,
+    BATCH_ENTRIES,
+    QUEUE_BYTES_MAX,
+    Intake,
+    Part,
+    joined,
+)
 
 FAILURE = Failure(FailureKind.LEDGER_CLOSED, "closed")
 
@@ -22,6 +34,75 @@ def test_payloads_share_a_batch_up_to_its_bounds() -> None:
     small = Intake()
     batches = {id(small.put(b"")[0]) for _ in range(BATCH_ENTRIES + 1)}
     assert len(batches) == 2
+
+
+def filled(queue: Intake, payloads: list[bytes], bytes_max: int = 1 << 30) -> list[int]:
+    """Fill the queue; how many payloads each part has."""
+    parts: deque[Part] = deque()
+    queue.fill(iter(payloads), bytes_max, parts)
+    for batch, index, count in parts:
+        assert len(batch.payloads) >= index + count
+    return [count for _, _, count in parts]
+
+
+def contents(queue: Intake) -> list[list[bytes]]:
+    found = []
+    while queue:
+        batch = queue.take()
+        assert batch.size == sum(map(len, batch.payloads))
+        found.append(batch.payloads)
+    return found
+
+
+@settings(max_examples=200)
+@given(
+    first=st.lists(st.integers(0, 2 * BATCH_BYTES), max_size=4),
+    then=st.lists(st.integers(0, 2 * BATCH_BYTES), max_size=12),
+)
+def test_filling_does_what_putting_one_by_one_does(first: list[int], then: list[int]) -> None:
+    one_by_one, at_once = Intake(), Intake()
+    for queue in (one_by_one, at_once):
+        for size in first:
+            queue.put(bytes(size))
+    payloads = [bytes(size) for size in then]
+    taken = sum(filled(at_once, payloads))
+    for payload in payloads[:taken]:
+        assert one_by_one.has_room
+        one_by_one.put(payload)
+    assert taken == len(payloads) or not one_by_one.has_room
+    assert at_once.has_room == one_by_one.has_room
+    assert contents(at_once) == contents(one_by_one)
+    assert at_once.has_room
+
+
+def test_filling_stops_at_the_bound() -> None:
+    queue = Intake()
+    payloads = [bytes(BATCH_BYTES)] * 100
+    counts = filled(queue, payloads)
+    assert not queue.has_room
+    assert counts == [1] * (QUEUE_BYTES_MAX // BATCH_BYTES)
+    assert filled(queue, payloads) == []
+
+
+def test_payload_that_is_too_large_ends_the_filling() -> None:
+    queue = Intake()
+    parts: deque[Part] = deque()
+    assert queue.fill(iter([b"a", b"bb", b"ccc", b"d"]), 2, parts) == b"ccc"
+    assert contents(queue) == [[b"a", b"bb"]]
+
+
+def test_error_of_the_caller_leaves_what_was_taken_before() -> None:
+    def payloads() -> Iterator[bytes]:
+        yield b"a"
+        yield b"b"
+        raise ZeroDivisionError
+
+    queue = Intake()
+    parts: deque[Part] = deque()
+    with pytest.raises(ZeroDivisionError):
+        queue.fill(payloads(), 100, parts)
+    assert [part[1:] for part in parts] == [(0, 2)]
+    assert contents(queue) == [[b"a", b"b"]]
 
 
 def test_empty_payloads_fill_the_queue_too() -> None:

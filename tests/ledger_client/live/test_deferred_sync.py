@@ -6,9 +6,12 @@ import pytest
 import trio
 
 from ledger_client import BookieFailedError, LedgerClient, sync
+from ledger_client.pool import Pool
+from ledger_client.requests import Adds, Request
 from metadata.model import LedgerState
 from metadata.service_info import BookieServiceInfo
 from tests.ledger_client.live.cluster import LiveCluster
+from wire.types import BookieId
 
 PAYLOADS = [b"%d" % i for i in range(500)]
 
@@ -76,6 +79,27 @@ async def test_bookie_that_restarted_makes_the_force_fail(cluster: LiveCluster) 
         found = await payloads_of(client, ledger.id)
         assert found == PAYLOADS[: len(found)]
         assert len(found) >= 50
+
+
+async def test_every_entry_is_sent_as_deferred(
+    cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags: list[bool] = []
+    ask = Pool.ask
+
+    def spy(pool: Pool, bookie_id: BookieId, request: Request) -> None:
+        if isinstance(request, Adds):
+            flags.append(request.is_deferred)
+        ask(pool, bookie_id, request)
+
+    monkeypatch.setattr(Pool, "ask", spy)
+    async with LedgerClient(cluster.uri) as client:
+        async with await client.create(write_quorum=3, deferred_sync=True) as ledger:
+            await ledger.append(b"x")
+        assert flags == [True, True, True]
+        async with await client.create(write_quorum=3) as ledger:
+            await ledger.append(b"x")
+        assert flags[3:] == [False, False, False]
 
 
 async def test_force_that_was_cancelled_leaves_the_handle_usable(cluster: LiveCluster) -> None:
