@@ -218,18 +218,20 @@ def run_of(ids: Sequence[int], entries: Sequence[bytes]) -> Run:
     count = len(ids)
     lengths = list(map(len, entries))
     length = lengths[0]
-    starts: Sequence[int]
     if lengths.count(length) == count:
-        prefix = _LENGTH.pack(length)
-        body = prefix.join([b"", *entries])  # equal sizes: the prefix is a separator
+        # Equal sizes: the prefix is a separator. With many ledgers most runs come this way, each
+        # of a few entries, so nothing is called here that is not needed.
+        body = length.to_bytes(PREFIX_BYTES, "big").join([b"", *entries])
         starts = range(0, len(body) + 1, length + PREFIX_BYTES)
-    else:
-        pieces: list[bytes] = [b""] * (2 * count)
-        pieces[0::2] = map(_LENGTH.pack, lengths)
-        pieces[1::2] = entries
-        body = b"".join(pieces)
-        starts = array("I", accumulate((n + PREFIX_BYTES for n in lengths), initial=0))
-    return Run(packed_ids(ids), starts, body)
+        first, behind = ids[0], ids[-1] + 1
+        return Run(
+            range(first, behind) if behind - first == count else packed_ids(ids), starts, body
+        )
+    pieces: list[bytes] = [b""] * (2 * count)
+    pieces[0::2] = map(_LENGTH.pack, lengths)
+    pieces[1::2] = entries
+    places = array("I", accumulate((n + PREFIX_BYTES for n in lengths), initial=0))
+    return Run(packed_ids(ids), places, b"".join(pieces))
 
 
 def run_of_batch(walk: Walk, data: bytes, start: int, end: int) -> Run:
@@ -251,15 +253,20 @@ def shifted(starts: Sequence[int], by: int) -> Sequence[int]:
     return array("I", [start + by for start in starts])
 
 
-def runs_of_entries(entries: Mapping[int, bytes]) -> Iterator[Run]:
+def runs_of_entries(entries: Mapping[int, bytes]) -> Iterable[Run]:
     """Sort entries by id and join them into runs within the limits."""
     ids = sorted(entries)
-    values = [entries[entry_id] for entry_id in ids]
+    values = list(map(entries.__getitem__, ids))
+    count = len(ids)
+    if count <= ENTRIES_MAX and ids[-1] - ids[0] < SPAN_MAX:
+        run = run_of(ids, values)
+        if len(run.body) <= BYTES_MAX:
+            return (run,)  # the usual case when many ledgers share a generation
+    return _cut_entries(ids, values)
+
+
+def _cut_entries(ids: list[int], values: list[bytes]) -> Iterator[Run]:
     start, count = 0, len(ids)
-    size = sum(map(len, values)) + count * PREFIX_BYTES
-    if count <= ENTRIES_MAX and size <= BYTES_MAX and ids[-1] - ids[0] < SPAN_MAX:
-        yield run_of(ids, values)  # the usual case when many ledgers share a generation
-        return
     while start < count:
         end = min(start + ENTRIES_MAX, count)
         if ids[end - 1] - ids[start] >= SPAN_MAX:

@@ -98,7 +98,7 @@ class Part:
     def entry_ids(self) -> Iterator[int]:
         return chain(self.entries, *(run.ids for run in self.runs))
 
-    def runs_to_write(self) -> Iterator[Run]:
+    def runs_to_write(self) -> Iterable[Run]:
         """Everything as runs within the limits of a log, older copies of an id first."""
         if not self.runs:
             return runs_of_entries(self.entries)

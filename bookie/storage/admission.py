@@ -10,6 +10,7 @@ comes back when all of them are durable.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -134,18 +135,26 @@ class Admission:
     def add_mix(self, mix: AddMix) -> dict[int, Status]:
         """Take v2 adds of many ledgers; the refused ones by their place."""
         refused: dict[int, Status] = {}
-        ledgers, cache, log = self._ledgers, self._cache, self._logs[0]
-        data, bounds = mix.data, mix.bounds
-        one_journal = len(self._logs) == 1
+        find, cache, data, bounds = self._ledgers.get, self._cache, mix.data, mix.bounds
+        log = self._logs[0] if len(self._logs) == 1 else None
         size = 0
-        start = bounds[0]
+        start = begin = bounds[0]  # what lies between them is accepted, and not logged yet
         rows = zip(
             mix.master_keys, mix.ledger_ids, mix.entry_ids, mix.lacs, bounds[1:], strict=True
         )
         for place, (key, ledger_id, entry_id, lac, end) in enumerate(rows):
-            ledger = ledgers.get(ledger_id)
-            if ledger.master_key != key or ledger.is_special or self.read_only:
+            ledger = find(ledger_id)
+            if (
+                ledger.master_key != key
+                or ledger.fenced
+                or ledger.limbo
+                or ledger.tombstone is not None
+                or self.read_only
+            ):
                 status, admitted = self._judge(ledger_id, key, 0)
+                if log is not None:
+                    self._log_frames(log, data, bounds, begin, start)
+                    begin = start if admitted else end
                 if admitted is None:
                     refused[place] = status
                     start = end
@@ -161,10 +170,13 @@ class Admission:
                 ledger.lac = lac
                 if ledger.waiters:
                     self._on_lac(ledger)
-            (log if one_journal else self._logs[ledger.journal]).add_slice(data, start, end, 1)
+            if log is None:
+                self._logs[ledger.journal].add_slice(data, start, end, 1)
             size += end - start
             start = end
         count = len(mix.ledger_ids) - len(refused)
+        if log is not None:
+            self._log_frames(log, data, bounds, begin, start)
         for used in self._logs:
             used.deferred &= not used.record_count
         cache.grow(size + count * ENTRY_OVERHEAD_BYTES, count)
@@ -273,6 +285,13 @@ class Admission:
         if ledger.master_key != key or ledger.tombstone is not None:
             self.claim(ledger, key)
         return ledger.active or self._cache.part(ledger)
+
+    def _log_frames(
+        self, log: _Log, data: bytes, bounds: Sequence[int], begin: int, end: int
+    ) -> None:
+        """Log the frames of a mix from one bound to another as one slice."""
+        if end > begin:
+            log.add_slice(data, begin, end, bisect_left(bounds, end) - bisect_left(bounds, begin))
 
     def _log_entries(self, log: _Log, key: bytes, entries: Sequence[bytes], flags: int) -> None:
         """Log entries that did not come in v2 frames, in the layout of such."""

@@ -144,7 +144,7 @@ class Engine:
         self._entries_committed = added
         options = self.options
         if self._cache.is_due(
-            bytes_min=options.generation_bytes, bytes_max=options.write_cache_bytes // 3
+            bytes_min=options.generation_bytes, bytes_max=options.write_cache_bytes // 2
         ):
             self._checkpoints.seal()
         return committed

@@ -111,8 +111,23 @@ class RunHeader(NamedTuple):
         return self.offset + RUN_HEADER_BYTES + self.body_bytes
 
     def encode(self) -> bytes:
-        rest = _RUN_REST.pack(*self[1:])
-        return _RUN_FRONT.pack(RUN_MARKER, crc32c(rest)) + rest
+        return encode_run_header(*self[1:])
+
+
+def encode_run_header(
+    ledger_id: int,
+    first: int,
+    last: int,
+    entry_count: int,
+    body_bytes: int,
+    body_crc: int,
+    log_id: int,
+    sequence: int,
+) -> bytes:
+    rest = _RUN_REST.pack(
+        ledger_id, first, last, entry_count, body_bytes, body_crc, log_id, sequence
+    )
+    return _RUN_FRONT.pack(RUN_MARKER, crc32c(rest)) + rest
 
 
 def decode_run_header(data: bytes, *, log_id: int, offset: int) -> RunHeader:

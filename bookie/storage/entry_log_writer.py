@@ -10,9 +10,10 @@ data is gone, so the caller goes on in a new log and writes the lost runs there 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
+from bookie.core.runs import Run
 from bookie.storage.entry_log_format import (
     HEADER_BYTES,
     LOG_BYTES_MAX,
@@ -30,6 +31,11 @@ from runtime.files import File, FileSystem
 #: Bigger chunks keep the disk busier, smaller ones the event loop: 256 KiB and a nap of 1 ms
 #: left the loop at 0.7-0.8 of its idle speed; one big write made it stall for 9-16 ms.
 CHUNK_BYTES: Final = 256 << 10
+
+#: How much of what was written last stays in the page cache. Most readers follow the writer and are
+#: served by the write cache; what lies further back is read by whole blocks, and seldom. Pages that
+#: are given back are used again at once, while a cache that grows is paid for: see `release`.
+CACHED_BYTES: Final = 512 << 20
 
 #: What the footer will say of a ledger's state.
 StateOf = Callable[[int], StoredLedgerState | None]
@@ -64,55 +70,37 @@ class EntryLogWriter:
     def is_chunk_due(self) -> bool:
         return self.buffered_bytes >= CHUNK_BYTES
 
-    def append(
-        self,
-        pieces: Sequence[bytes | memoryview],
-        *,
-        ledger_id: int,
-        first: int,
-        last: int,
-        count: int,
-        sequence: int,
-        entry_ids: Sequence[int] | None = None,
-        starts: Sequence[int] | None = None,
-    ) -> tuple[bytes, bytes]:
-        """Append a run; its key and value for the index. The arguments are those of `build_run`."""
-        run = build_run(
-            pieces,
-            log_id=self.log_id,
-            offset=self.size,
-            ledger_id=ledger_id,
-            first=first,
-            last=last,
-            count=count,
-            sequence=sequence,
-            entry_ids=entry_ids,
-            starts=starts,
-        )
-        self._append(run.header, run.body)
-        return run.key, run.value
+    def append_run(self, ledger_id: int, run: Run, sequence: int) -> tuple[bytes, bytes]:
+        """Append a run; its key and value for the index. `sequence` is the checkpoint's number."""
+        header, key, value = build_run(run, self.log_id, self.size, ledger_id, sequence)
+        self._append(header, run.body, ledger_id, len(run.ids))
+        return key, value
 
     def append_copy(self, run: RunHeader, body: bytes | memoryview) -> bytes:
         """Append a run of another log, as it is; its new key. Its index value stays the same."""
         copy = run._replace(log_id=self.log_id, offset=self.size)
-        self._append(copy, [body])
+        self._append(copy.encode(), body, run.ledger_id, run.entry_count)
         location = location_of(log_id=copy.log_id, offset=copy.offset)
         return run_key(copy.ledger_id, copy.last, location)
 
-    def _append(self, run: RunHeader, body: Sequence[bytes | memoryview]) -> None:
-        self._check_usable()
-        assert run.end <= LOG_BYTES_MAX, "the log should have been sealed before"
-        self._buffer.append(run.encode())
-        self._buffer += body
-        self.buffered_bytes += RUN_HEADER_BYTES + run.body_bytes
-        self.size = run.end
+    def _append(
+        self, header: bytes, body: bytes | memoryview, ledger_id: int, entry_count: int
+    ) -> None:
+        if self._error is not None:
+            self._check_usable()
+        body_bytes = len(body)
+        added = RUN_HEADER_BYTES + body_bytes
+        assert self.size + added <= LOG_BYTES_MAX, "the log should have been sealed before"
+        self._buffer += (header, body)
+        self.buffered_bytes += added
+        self.size += added
         self.run_count += 1
-        totals = self._totals.get(run.ledger_id)
+        totals = self._totals.get(ledger_id)
         if totals is None:
-            self._totals[run.ledger_id] = [run.body_bytes, run.entry_count, 1]
+            self._totals[ledger_id] = [body_bytes, entry_count, 1]
         else:
-            totals[0] += run.body_bytes
-            totals[1] += run.entry_count
+            totals[0] += body_bytes
+            totals[1] += entry_count
             totals[2] += 1
 
     def write_chunk(self) -> None:

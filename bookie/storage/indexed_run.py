@@ -38,6 +38,7 @@ FIXED: Final = 2  # records of one size: that size is stored instead of all star
 DAMAGED: Final = 4  # the body failed its CRC: the run counts as missing for integrity checks
 SHORT: Final = 8  # no record is longer than 65535 bytes: sizes are stored in two bytes each
 
+_PLAIN: Final = DENSE | FIXED
 _VERSION: Final = 1
 _KEY = struct.Struct(">cQQQ")
 # version, flags, count, body bytes, first entry, body CRC, write sequence
@@ -50,7 +51,6 @@ assert (array("I").itemsize, array("H").itemsize) == (4, 2)
 
 
 def encode_run_value(
-    *,
     first: int,
     count: int,
     body_bytes: int,
@@ -83,6 +83,14 @@ def encode_run_value(
             places = _pack("I", sizes)
     header = _HEADER.pack(_VERSION, flags, count, body_bytes, first, body_crc, sequence)
     return header + deltas + places
+
+
+def encode_plain_value(
+    first: int, count: int, body_bytes: int, body_crc: int, sequence: int, record_bytes: int
+) -> bytes:
+    """The same for a run without gaps whose records have one size, the usual one."""
+    header = _HEADER.pack(_VERSION, _PLAIN, count, body_bytes, first, body_crc, sequence)
+    return header + _U32.pack(record_bytes)
 
 
 def mark_damaged(value: bytes) -> bytes:

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -27,7 +27,7 @@ from bookie.storage.entry_log_format import (
     log_name,
 )
 from bookie.storage.entry_log_reader import OpenLogs
-from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.entry_log_writer import CHUNK_BYTES, EntryLogWriter
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,
     MARK_KEY,
@@ -37,9 +37,9 @@ from bookie.storage.index_format import (
     encode_flag,
     ledger_key,
 )
-from bookie.storage.index_interface import IndexFailedError
+from bookie.storage.index_interface import Change, IndexFailedError
 from bookie.storage.indexed_run import IndexedRun
-from bookie.storage.log_table import Counted, LogTable
+from bookie.storage.log_table import LogTable, Written
 from bookie.storage.mark_slots import MarkSlots, SlotMark
 from runtime.files import FileSystem
 from wire.errors import LedgerError
@@ -187,28 +187,28 @@ class LedgerDirectory:
         begun = self._log
         size = begun.size if begun is not None else 0
         try:
-            keys = list(self._write_runs(share))
-            if self._log is not None and keys:
+            written = self._write_runs(share)
+            if self._log is not None and written:
                 self._log.sync()
         except (OSError, LedgerError):
             self._cut_off(self._log, size if self._log is begun else 0)
             raise
         try:
-            self._write_index(share, keys)
+            self._write_index(share, written)
         except (OSError, LedgerError):
             self._let_go_of_log()
             raise
         self.mark = share.mark
         self._checkpoints += 1
 
-    def _write_index(self, share: Share, keys: list[Counted]) -> None:
+    def _write_index(self, share: Share, written: list[Written]) -> None:
         # States before keys: a run whose ledger nobody knows could not be found.
-        states: list[Counted] = [
+        states: list[Change] = [
             # A ledger without a state is one that is to be forgotten.
-            (ledger_key(ledger.id), ledger.stored or None, {})
+            (ledger_key(ledger.id), ledger.stored or None)
             for ledger in share.changed
         ]
-        self.table.apply(states + keys)
+        self.table.add_runs(states, written)
         settled = dict(self._ended)
         if self._log is not None:
             settled[self._log.log_id] = (LogState.OPEN, self._log.size)
@@ -232,35 +232,33 @@ class LedgerDirectory:
         self._ended.clear()
         self.index.flush()
 
-    def _write_runs(self, share: Share) -> Iterator[Counted]:
+    def _write_runs(self, share: Share) -> list[Written]:
         """Append the share's runs, chunk by chunk; their keys, to be applied after the sync."""
         sequence = share.mark.checkpoint
         log = self._log
+        keys: list[Change] = []
+        sizes: list[int] = []
+        written: list[Written] = [] if log is None else [(log.log_id, keys, sizes)]
         for part in share.parts:
             ledger_id = part.ledger.id
             for run in part.runs_to_write():
-                if log is None or log.size + len(run.body) > self.log_bytes_target:
-                    if log is not None and log.run_count:
-                        self._roll(log)
-                        log = None
-                    if log is None:
-                        log = self._log = self.open_log(LogKind.FLUSH)
-                key, value = log.append(
-                    [run.body],
-                    ledger_id=ledger_id,
-                    first=run.ids[0],
-                    last=run.ids[-1],
-                    count=len(run.ids),
-                    sequence=sequence,
-                    entry_ids=run.ids,
-                    starts=run.starts,
-                )
-                self._runs += 1
-                self._run_bytes += len(run.body)
-                yield key, value, {log.log_id: len(run.body)}
-                if log.is_chunk_due:
+                size = len(run.body)
+                if log is not None and log.run_count and log.size + size > self.log_bytes_target:
+                    self._roll(log)
+                    log = None
+                if log is None:
+                    log = self._log = self.open_log(LogKind.FLUSH)
+                    keys, sizes = [], []
+                    written.append((log.log_id, keys, sizes))
+                keys.append(log.append_run(ledger_id, run, sequence))
+                sizes.append(size)
+                if log.buffered_bytes >= CHUNK_BYTES:
                     log.write_chunk()
                     self._pace()
+        written = [named for named in written if named[1]]
+        self._runs += sum(len(keys) for _, keys, _ in written)
+        self._run_bytes += sum(sum(sizes) for _, _, sizes in written)
+        return written
 
     def _roll(self, log: EntryLogWriter) -> None:
         """Write the log's footer. The index hears of it behind the log's last key, not before:

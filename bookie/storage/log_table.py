@@ -29,6 +29,10 @@ _BUSY_SECONDS: Final = 0.005
 Counted = tuple[bytes, bytes | None, Mapping[int, int]]
 
 
+#: Runs that a checkpoint wrote to one log: its id, their keys with values, the sizes of the bodies.
+Written = tuple[int, Sequence[Change], Sequence[int]]
+
+
 class Move(NamedTuple):
     """A run that compaction copied: the old key goes as the new one comes."""
 
@@ -86,6 +90,25 @@ class LogTable:
     def apply(self, changes: Iterable[Counted]) -> None:
         """Make changes in bounded pieces."""
         self._apply_all(([(key, value)], moved) for key, value, moved in changes)
+
+    def add_runs(self, states: Sequence[Change], written: Iterable[Written]) -> None:
+        """Write ledger states, and behind them the keys of new runs, in bounded pieces."""
+        piece: list[Change] = []
+        moved: dict[int, int] = {}
+        for log_id, keys, sizes in ((-1, states, ()), *written):
+            at = 0
+            while at < len(keys):
+                room = PIECE_CHANGES_MAX - len(piece) - len(moved) - 1
+                if room <= 0:
+                    self._apply(piece, moved)
+                    piece, moved = [], {}
+                    continue
+                piece += keys[at : at + room]
+                if sizes:
+                    moved[log_id] = moved.get(log_id, 0) + sum(sizes[at : at + room])
+                at += room
+        if piece:
+            self._apply(piece, moved)
 
     def move(self, moves: Iterable[Move]) -> None:
         """Replace keys, in bounded pieces that never part an old key from its new one."""
@@ -153,7 +176,7 @@ class LogTable:
         if piece:
             self._apply(piece, moved)
 
-    def _apply(self, piece: list[Change], moved: Mapping[int, int]) -> None:
+    def _apply(self, piece: Sequence[Change], moved: Mapping[int, int]) -> None:
         def apply() -> None:
             with self._lock:
                 counted = dict(self._counted(moved))

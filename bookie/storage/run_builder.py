@@ -1,8 +1,9 @@
-"""Entries into a run: its header for the entry log, its key and value for the index. Pure.
+"""A run's header for the entry log, its key and value for the index. Pure.
 
-This is the CPU of the flush thread, so the work is per run wherever it can be: one CRC, ids by
-subtraction, record sizes by four strided comparisons. Only a run whose entries have gaps or
-different sizes is walked entry by entry, and only if the caller does not know the places.
+This is the CPU of the flush thread. With many ledgers a checkpoint is thousands of runs of a few
+entries, so nothing here makes objects on the way. A run that is known only from its log is walked
+entry by entry if its entries have gaps or different sizes; else ids come by subtraction, and record
+sizes by four strided comparisons.
 """
 
 from __future__ import annotations
@@ -10,90 +11,53 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
-from bookie.storage.entry_log_format import RunHeader
-from bookie.storage.index_format import location_of, run_key
+from bookie.core.runs import Run
+from bookie.storage.entry_log_format import RunHeader, encode_run_header
+from bookie.storage.index_format import run_key
 from bookie.storage.indexed_run import (
     LENGTH_BYTES,
     RUN_BYTES_MAX,
     RUN_ENTRIES_MAX,
     RUN_SPAN,
+    encode_plain_value,
     encode_run_value,
 )
 from wire.errors import CorruptionError
-
-#: More pieces than this are joined: a CRC and a comparison per piece would cost more than a copy.
-_PIECES_MAX: Final = 8
 
 _LENGTH = struct.Struct(">I")
 _ENTRY_ID = struct.Struct(">q")
 _ENTRY_ID_OFFSET: Final = LENGTH_BYTES + 8  # behind the length and the ledger id
 
 
-class BuiltRun(NamedTuple):
-    header: RunHeader
-    body: Sequence[bytes | memoryview]  # to be written behind the header
-    key: bytes
-    value: bytes
-
-
 def build_run(
-    pieces: Sequence[bytes | memoryview],
-    *,
-    log_id: int,
-    offset: int,
-    ledger_id: int,
-    first: int,
-    last: int,
-    count: int,
-    sequence: int,
-    entry_ids: Sequence[int] | None = None,
-    starts: Sequence[int] | None = None,
-) -> BuiltRun:
-    """The run that these pieces make at this place.
-
-    Every piece consists of whole records (length word and entry), in ascending order of id.
-    `entry_ids` and `starts` (where each record begins, and where the body ends) are looked up
-    in the records when they are needed and not given; `starts` may be a range.
-    """
-    assert 0 <= first <= last
-    assert 0 < count <= RUN_ENTRIES_MAX
-    assert count <= last - first + 1 <= RUN_SPAN
-    if len(pieces) > _PIECES_MAX:
-        pieces = [b"".join(pieces)]
-    body_bytes = body_crc = 0
-    for piece in pieces:
-        body_crc = crc32c(piece, body_crc)
-        body_bytes += len(piece)
-    assert body_bytes <= RUN_BYTES_MAX or count == 1
-    is_dense = last - first + 1 == count
-    places: Sequence[int] | int
-    if starts is None:
-        places = _uniform_record_bytes(pieces, body_bytes, count)
-    else:  # a range says that all records have one size
-        places = starts.step if type(starts) is range else starts
-    if not places or (not is_dense and entry_ids is None):
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        places = places or record_starts(body, count)
-        if not is_dense and entry_ids is None:
-            entry_ids = _entry_ids(body, places, count)
-    header = RunHeader(
-        offset, ledger_id, first, last, count, body_bytes, body_crc, log_id, sequence
-    )
+    run: Run, log_id: int, offset: int, ledger_id: int, sequence: int
+) -> tuple[bytes, bytes, bytes]:
+    """Header, key and value of a run at this place."""
+    ids, starts, body = run.ids, run.starts, run.body
+    count, first, last, size = len(ids), ids[0], ids[-1], len(body)
+    assert first >= 0
+    assert 0 < count <= last - first + 1 <= RUN_SPAN
+    assert count <= RUN_ENTRIES_MAX
+    assert size <= RUN_BYTES_MAX or count == 1
+    crc = crc32c(body)
+    header = encode_run_header(ledger_id, first, last, count, size, crc, log_id, sequence)
+    key = run_key(ledger_id, last, log_id << 32 | offset)
+    if type(starts) is range and last - first + 1 == count:
+        return header, key, encode_plain_value(first, count, size, crc, sequence, starts.step)
     value = encode_run_value(
-        first=first,
-        count=count,
-        body_bytes=body_bytes,
-        body_crc=body_crc,
-        sequence=sequence,
-        entry_ids=None if is_dense else entry_ids,
-        starts=places,
+        first,
+        count,
+        size,
+        crc,
+        sequence,
+        None if last - first + 1 == count else ids,
+        starts.step if type(starts) is range else starts,
     )
-    key = run_key(ledger_id, last, location_of(log_id=log_id, offset=offset))
-    return BuiltRun(header, pieces, key, value)
+    return header, key, value
 
 
 def rebuild_value(header: RunHeader, body: bytes | memoryview) -> bytes:
@@ -112,13 +76,13 @@ def rebuild_value(header: RunHeader, body: bytes | memoryview) -> bytes:
                 f"run of entries {header.first}..{header.last} holds {found[0]}..{found[1]}"
             )
     return encode_run_value(
-        first=header.first,
-        count=header.entry_count,
-        body_bytes=header.body_bytes,
-        body_crc=header.body_crc,
-        sequence=header.sequence,
-        entry_ids=entry_ids,
-        starts=starts,
+        header.first,
+        header.entry_count,
+        header.body_bytes,
+        header.body_crc,
+        header.sequence,
+        entry_ids,
+        starts,
     )
 
 

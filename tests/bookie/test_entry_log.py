@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import errno
 import random
-import struct
 
 import pytest
 
+from bookie.core.runs import run_of
 from bookie.storage.entry_log_format import (
     HEADER_BYTES,
     Footer,
@@ -44,16 +44,8 @@ def open_log(files: MemoryFileSystem, log_id: int = 1) -> EntryLogReader:
 def append(
     writer: EntryLogWriter, ledger_id: int, ids: list[int], *, sequence: int = 1, payload: int = 20
 ) -> IndexedRun:
-    body = b"".join(record(ledger_id, n, bytes([n % 256]) * payload) for n in ids)
-    key, value = writer.append(
-        [body],
-        ledger_id=ledger_id,
-        first=ids[0],
-        last=ids[-1],
-        count=len(ids),
-        sequence=sequence,
-    )
-    return IndexedRun(key, value)
+    entries = [record(ledger_id, n, bytes([n % 256]) * payload)[4:] for n in ids]
+    return IndexedRun(*writer.append_run(ledger_id, run_of(ids, entries), sequence))
 
 
 def no_state(ledger_id: int) -> StoredLedgerState | None:
@@ -266,8 +258,7 @@ def test_entry_in_a_payload_is_never_taken_for_a_run() -> None:
     files = file_system()
     inner = RunHeader(0, 9, 0, 0, 1, 36, 0, 1, 1).encode()
     writer = start_log(files)
-    body = record(1, 0, inner * 50)
-    writer.append([body], ledger_id=1, first=0, last=0, count=1, sequence=1)
+    writer.append_run(1, run_of([0], [record(1, 0, inner * 50)[4:]]), 1)
     writer.sync()
     files.flip(writer.path, HEADER_BYTES + 9)
     (gap,) = open_log(files).hop()
@@ -430,17 +421,3 @@ def test_log_that_cannot_be_opened_leaves_no_file_behind() -> None:
     with pytest.raises(CorruptionError):
         open_log(files)
     assert counter.open_paths == []
-
-
-def test_many_small_pieces_make_the_same_run_as_one() -> None:
-    files = file_system()
-    writer = start_log(files)
-    records = [record(1, n, struct.pack(">I", n)) for n in range(100)]
-    ends = {"ledger_id": 1, "first": 0, "last": 99, "count": 100, "sequence": 1}
-    for pieces in ([b"".join(records)], records, [memoryview(b"".join(records))]):
-        writer.append(pieces, **ends)  # type: ignore[arg-type]
-    writer.sync()
-    found = headers(open_log(files))
-    assert len({(run.body_crc, run.body_bytes) for run in found}) == 1
-    for run in found:
-        open_log(files).read_run(run.offset, run.body_bytes)

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import random
 import struct
-from functools import partial
+from typing import NamedTuple
 
 import pytest
 from crc32c import crc32c
 
+from bookie.core.runs import Run, run_of
 from bookie.storage.entry_log_format import (
     HEADER_BYTES,
     Footer,
@@ -30,7 +31,7 @@ from bookie.storage.indexed_run import (
     RUN_SPAN,
     IndexedRun,
 )
-from bookie.storage.run_builder import BuiltRun, build_run, rebuild_value, record_starts
+from bookie.storage.run_builder import build_run, rebuild_value, record_starts
 from wire.errors import CorruptionError
 
 STORE_ID = bytes(range(16))
@@ -47,22 +48,19 @@ def record(ledger_id: int, entry_id: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
-def make_run(ids: list[int], payloads: list[bytes] | None = None, cuts: int = 0) -> BuiltRun:
-    """A run at 4096 of log 7, its body in `cuts` + 1 pieces."""
+class Built(NamedTuple):
+    header: RunHeader
+    body: bytes
+    key: bytes
+    value: bytes
+
+
+def make_run(ids: list[int], payloads: list[bytes] | None = None) -> Built:
+    """A run at 4096 of log 7."""
     payloads = payloads or [b"x" * 8] * len(ids)
-    records = [record(5, n, payload) for n, payload in zip(ids, payloads, strict=True)]
-    size = max(1, -(-len(records) // (cuts + 1)))
-    pieces = [b"".join(records[n : n + size]) for n in range(0, len(records), size)]
-    return build_run(
-        pieces,
-        log_id=7,
-        offset=4096,
-        ledger_id=5,
-        first=ids[0],
-        last=ids[-1],
-        count=len(ids),
-        sequence=3,
-    )
+    run = run_of(ids, [entry(5, n, payload) for n, payload in zip(ids, payloads, strict=True)])
+    header, key, value = build_run(run, 7, 4096, 5, 3)
+    return Built(decode_run_header(header, log_id=7, offset=4096), run.body, key, value)
 
 
 def test_log_header_has_the_documented_bytes() -> None:
@@ -187,9 +185,9 @@ def test_built_run_locates_each_of_its_entries(seed: int) -> None:
     size = rng.randrange(50)
     alike = rng.random() < 0.5
     payloads = [rng.randbytes(size if alike else rng.randrange(60)) for _ in ids]
-    built = make_run(ids, payloads, cuts=rng.choice([0, 1, 3, 30]))
+    built = make_run(ids, payloads)
 
-    body = b"".join(built.body)
+    body = built.body
     check_body(built.header, body)
     run = IndexedRun(built.key, built.value)
     assert (run.ledger_id, run.first, run.last) == (5, ids[0], ids[-1])
@@ -213,8 +211,6 @@ def test_built_run_locates_each_of_its_entries(seed: int) -> None:
 
 def test_run_of_entries_alike_and_without_gaps_has_a_short_value() -> None:
     assert len(make_run(list(range(512))).value) == 32
-    assert len(make_run(list(range(512)), cuts=3).value) == 32
-    assert len(make_run(list(range(512)), cuts=100).value) == 32
 
 
 def test_payload_that_looks_like_lengths_does_not_fool_the_size_check() -> None:
@@ -226,17 +222,6 @@ def test_payload_that_looks_like_lengths_does_not_fool_the_size_check() -> None:
         run = IndexedRun(built.key, built.value)
         place = run.locate(2)
         assert place == (4152 + 36 + first_size + 4, 32 + 8 - first_size)
-
-
-def test_known_places_and_ids_are_used_as_given() -> None:
-    records = [record(5, n, b"p" * n) for n in (1, 3, 4)]
-    body = b"".join(records)
-    build = partial(
-        build_run, log_id=7, offset=4096, ledger_id=5, first=1, last=4, count=3, sequence=3
-    )
-    plain = build([body])
-    told = build([body], entry_ids=[1, 3, 4], starts=record_starts(body, 3))
-    assert told == plain
 
 
 def test_key_names_ledger_last_entry_and_location() -> None:
@@ -256,19 +241,9 @@ def test_key_names_ledger_last_entry_and_location() -> None:
     ],
 )
 def test_run_beyond_its_limits_is_never_built(first: int, last: int, count: int, size: int) -> None:
+    ids = [*range(first, first + max(count, 2) - 1), last]  # no run begins and ends so by chance
     with pytest.raises(AssertionError):
-        build_run(
-            [bytes(size) * count],
-            log_id=7,
-            offset=4096,
-            ledger_id=5,
-            first=first,
-            last=last,
-            count=count,
-            sequence=3,
-            entry_ids=[first] * count,
-            starts=range(0, size * count + 1, size),
-        )
+        build_run(Run(ids, range(0, size * count + 1, size), bytes(size) * count), 7, 4096, 5, 3)
 
 
 def test_single_entry_may_be_bigger_than_a_run() -> None:
