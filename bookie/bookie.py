@@ -20,6 +20,7 @@ from bookie.long_polls import LongPolls
 from bookie.operations import Operations
 from bookie.statistics import BookieStatistics, RequestMetrics
 from bookie.storage.engine import Engine
+from bookie.storage.indexed_run import IndexedRun
 from runtime import logs
 from runtime.files import DiskSpace
 from runtime.sockets import ByteStream
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Bytes of incomplete frames that all connections together may hold.
 PARTIAL_BYTES_MAX: Final = 64 << 20
+
+#: Damaged runs that are remembered; a disk with more of them is beyond counting.
+DAMAGED_MAX: Final = 10_000
 
 _log = logs.get("bookie")
 
@@ -73,6 +77,8 @@ class Bookie:
         self.read_only = False
         self.protocol_errors = 0
         self.storage_errors = 0
+        #: Runs found damaged, by directory and location, and whose they are: repair begins here.
+        self.damaged: dict[tuple[int, int], int] = {}
         self._now_ms = now_ms
         self._is_stopping = False
         self._partials: dict[Connection, int] = {}  # oldest first
@@ -124,6 +130,16 @@ class Bookie:
 
     def on_checkpoint(self, number: int) -> None:
         self.gate.admit_next()
+
+    def on_damage(self, directory: int, run: IndexedRun, error: Exception) -> None:
+        """A run cannot be read, or is not what it was. Logged once, and now and then when many."""
+        place = directory, run.location
+        if place in self.damaged or len(self.damaged) >= DAMAGED_MAX:
+            return
+        self.damaged[place] = run.ledger_id
+        count = len(self.damaged)
+        if count & (count - 1) == 0:  # 1, 2, 4, 8, ...
+            _log.error("damaged", ledger=run.ledger_id, error=error, runs=count)
 
     def on_mode(self, read_only: bool) -> None:
         self.read_only = read_only

@@ -87,6 +87,13 @@ class BookieConfig:
         True,
         doc="Serve reads when the disks are full. False: stop the bookie instead.",
     )
+    damaged_runs_max: int = option(
+        "quire_damagedRunsMax",
+        100,
+        minimum=0,
+        doc="Take no more entries once so many pieces of entry logs were found damaged since the "
+        "start; 0 is never.",
+    )
     persist_status: bool = option(
         "persistBookieStatusEnabled",
         False,

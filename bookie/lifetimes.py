@@ -23,6 +23,7 @@ from bookie.last_session import LastSession
 from bookie.mode import Mode
 from bookie.storage.disk_watch import Acceptance
 from bookie.storage.engine_values import EngineCallbacks
+from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
 from bookie.storage.start import Shell, Store, open_store
 from bookie.storage.store_files import StoreError
@@ -116,6 +117,10 @@ async def opened_storage(
         if acceptance.read_only and not settings.bookie.read_only_allowed:
             fatal.fail(StoreError(f"{acceptance.reason}, and readOnlyModeEnabled is false"))
 
+    def on_damage(directory: int, run: IndexedRun, error: Exception) -> None:
+        bookie.on_damage(directory, run, error)
+        mode.on_damage(len(bookie.damaged))
+
     async def free_forever() -> None:
         nonlocal freeing
         while True:
@@ -136,6 +141,7 @@ async def opened_storage(
             on_durable=bookie.on_durable,
             on_news=bookie.on_news,
             on_trouble=on_trouble,
+            on_damage=on_damage,
             on_acceptance=on_acceptance,
             on_journal_write=bookie.metrics.journal_wrote,
             on_checkpoint=on_checkpoint,

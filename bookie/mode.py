@@ -1,8 +1,9 @@
 """Whether the bookie takes entries, and who says so.
 
-The configuration, the operator and the disks may each make it read-only; it is writable when none
-of them does. The engine obeys at once; the registration follows, so that writers stop choosing it.
-An operator's word can outlive a restart: it is kept in the ledger directories, in Apache's form.
+The configuration, the operator, full disks and damaged ones may each make it read-only; it is
+writable when none of them does. The engine obeys at once; the registration follows, so that writers
+stop choosing it. An operator's word can outlive a restart: it is kept in the ledger directories, in
+Apache's form.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ _log = logs.get("bookie.mode")
 class Mode:
     """Owned by the event loop."""
 
-    def __init__(self, *, forced: bool, status: StatusFiles | None = None) -> None:
+    def __init__(
+        self, *, forced: bool, status: StatusFiles | None = None, damaged_runs_max: int = 0
+    ) -> None:
+        """`damaged_runs_max` is how much damage a bookie takes before it takes no more entries."""
         self._forced = forced  # by the configuration
+        self._damaged_runs_max = damaged_runs_max
+        self._damage = ""  # what is said about it, once there is too much
         self._status = status
         self._by_operator = status is not None and status.read()
         self._acceptance = Acceptance(False, True, "")
@@ -43,7 +49,7 @@ class Mode:
 
     @property
     def read_only(self) -> bool:
-        return self._forced or self._by_operator or self._acceptance.read_only
+        return bool(self._forced or self._by_operator or self._damage or self._acceptance.read_only)
 
     @property
     def reason(self) -> str:
@@ -51,6 +57,7 @@ class Mode:
         reasons = (
             "forceReadOnlyBookie" if self._forced else "",
             "set by the operator" if self._by_operator else "",
+            self._damage,
             self._acceptance.reason if self._acceptance.read_only else "",
         )
         return "; ".join(filter(None, reasons))
@@ -67,6 +74,14 @@ class Mode:
         """For the engine: what its disks allow."""
         self._acceptance = acceptance
         self._apply()
+
+    def on_damage(self, runs: int) -> None:
+        """So many runs were found damaged in this life. Too many, and the disk is not to be trusted
+        with more; what it holds is served, and a restart begins to count anew."""
+        if 0 < self._damaged_runs_max < runs and not self._damage:
+            self._damage = f"{runs} damaged runs: check the disks, then start again"
+            _log.error("no entries are accepted", reason=self._damage)
+            self._apply()
 
     def set_read_only(self, read_only: bool) -> None:
         """The operator's word. It does not make a full disk writable."""

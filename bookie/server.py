@@ -123,7 +123,7 @@ async def _start(
     if config.persist_status:
         directories = settings.storage.ledger_directories
         status = StatusFiles(shell.storage.files, directories, shell.storage.now_ms)
-    mode = Mode(forced=config.read_only, status=status)
+    mode = Mode(forced=config.read_only, status=status, damaged_runs_max=config.damaged_runs_max)
     bookie = _new_bookie(settings, shell, registry)
     store = await stack.enter_async_context(opened_storage(settings, shell, bookie, mode, fatal))
     if store.needs_integrity_check:

@@ -162,6 +162,7 @@ def samples(bookie: Bookie) -> Iterator[Sample]:
     yield gauge("quire_ledgers_in_memory", engine.ledgers_in_memory)
     yield counter("quire_protocol_errors", now.protocol_errors)
     yield counter("quire_storage_errors", now.storage_errors)
+    yield gauge("quire_damaged_runs", len(bookie.damaged))
     for index, journal in enumerate(bookie.engine.journals):
         labels = {"journalIndex": str(index)}
         found = journal.statistics()
