@@ -45,9 +45,8 @@ from bookie.storage.journal_format import (
 from runtime.files import File, FileSystem
 
 #: What is read to see a header: a row of small blocks at once, and little in vain of a large one.
+#: Also good for passing over what holds none: larger pieces come from the kernel with new pages.
 _READ_AHEAD_BYTES: Final = 64 << 10
-#: The same where no block is expected, and only looked for.
-_SEARCH_BYTES: Final = 1 << 20
 #: Twice the soft limit of a block: hardly any payload has to be read twice.
 _PAYLOAD_READ_MAX: Final = 2 * PAYLOAD_BYTES_MAX
 
@@ -177,23 +176,21 @@ class BlockReader:
         return Block(position, header.record_count, header.durable_before, payload)
 
     def _claim_from(self, offset: int) -> int:
-        """The first page at or behind `offset` that begins as a block does, or the end."""
+        """The first page at or behind `offset` that may begin a block, or the end."""
         while offset < self.size:
-            at = self._load(offset, BLOCK_HEADER_BYTES, ahead=_SEARCH_BYTES)
-            found = self._buffer.find(BLOCK_MAGIC, at)
-            if found < 0:  # pages lie in the buffer whole, but for the last of the file
-                offset = aligned(self._start + max(len(self._buffer), 1))
-                continue
-            offset = aligned(self._start + found)
-            if offset == self._start + found:
-                break
+            at = self._load(offset, BLOCK_HEADER_BYTES)
+            firsts = self._buffer[at::ALIGNMENT]  # of each page its first byte
+            found = firsts.find(BLOCK_MAGIC[:1])
+            if found >= 0:
+                return offset + found * ALIGNMENT
+            offset += max(len(firsts), 1) * ALIGNMENT
         return offset
 
-    def _load(self, offset: int, size: int, *, ahead: int = _READ_AHEAD_BYTES) -> int:
+    def _load(self, offset: int, size: int) -> int:
         """Have `size` bytes from `offset` on in the buffer; where in it they begin."""
         at = offset - self._start
         if at < 0 or at + size > len(self._buffer):
-            self._buffer = self._file.read(max(size, ahead), offset)
+            self._buffer = self._file.read(max(size, _READ_AHEAD_BYTES), offset)
             self._start = offset
             return 0
         return at
