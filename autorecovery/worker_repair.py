@@ -62,6 +62,8 @@ class Order:
     accepted: tuple[Run, ...] = ()
     #: One slot of one fragment that is to move to a certain bookie.
     move: Move | None = None
+    #: Leave everything else to others; the suspects keep their slots.
+    only_suspects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,10 @@ class LedgerRepair:
     async def _repair(self, ledger: VersionedLedger) -> RepairResult:
         obstacles = _Obstacles()
         await self._check_suspects(ledger.metadata, obstacles)
+        if self._order.only_suspects:
+            if self._leaving:
+                obstacles.troubles.append("it does not take its copies back")
+            return self._judged(ledger, obstacles)
         for _ in range(ROUNDS_MAX):
             damage = self._damage(ledger.metadata)
             if not damage.settled:
@@ -370,7 +376,7 @@ class LedgerRepair:
         if obstacles.troubles:
             detail = "; ".join(dict.fromkeys(obstacles.troubles))
             return self._result(Ending.FAILED, ledger=ledger, detail=detail)
-        if damage.settled:
+        if damage.settled and not self._order.only_suspects:
             writable = len(self._client.bookies().writable)
             verdict = Verdict(
                 reason=Reason.NO_TARGET,

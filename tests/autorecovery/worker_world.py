@@ -39,8 +39,8 @@ from tests.autorecovery.auditor_world import (
 from tests.metadata.places import planted
 from wire.batch import RECORD_HEAD_BYTES, split_records
 from wire.entry import decode_entry
-from wire.errors import CorruptionError
-from wire.messages import ListEntriesRequest
+from wire.errors import CorruptionError, Status
+from wire.messages import BookieInfoRequest, BookieInfoResponse, ListEntriesRequest
 from wire.types import BookieId, DigestType, LedgerId
 
 __all__ = ["PATHS", "RepairWorld", "bookie", "until"]
@@ -68,6 +68,8 @@ class SlowBookies(FakeBookies):
         self.fenced: set[tuple[BookieId, int]] = set()
         self.refuses: dict[BookieId, Outcome] = {}  # adds only
         self.mute: set[BookieId] = set()
+        self.forgot: set[BookieId] = set()  # deny ledgers of which they have nothing
+        self.disk_bytes = 1_000_000
         self.on_request: Callable[[BookieId, Request], None] = lambda bookie_id, request: None
 
     def ask(self, bookie_id: BookieId, request: Request) -> None:
@@ -107,8 +109,21 @@ class SlowBookies(FakeBookies):
                 self.fenced.add((bookie_id, request.ledger_id))
             return self._read(stored, request)
         assert isinstance(request, Question)
+        if isinstance(request.message, BookieInfoRequest):
+            return self._space(bookie_id, request.request_id)
         assert isinstance(request.message, ListEntriesRequest)
+        if bookie_id in self.forgot:
+            known = {ledger for ledger, _ in stored}
+            if request.message.ledger_id not in known:
+                return Answer(request.request_id, Outcome.NO_SUCH_LEDGER)
         return self._list(stored, request.request_id, request.message)
+
+    def _space(self, bookie_id: BookieId, request_id: int) -> Answer:
+        used = sum(map(len, self.entries[bookie_id].values()))
+        response = BookieInfoResponse(
+            status=Status.OK, total_bytes=self.disk_bytes, free_bytes=self.disk_bytes - used
+        )
+        return Answer(request_id, Outcome.OK, response)
 
 
 class RepairWorld(AuditWorld):
