@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 _GROUP: Final = re.compile(r"[0-9a-f]{4}", re.ASCII)
 #: Of directories above the marks.
 _LEVELS: Final = 4
+#: With more marks than this in one directory, deleting one does not empty it.
+_SIBLINGS_MIN: Final = 100
 #: Watches that the network swallowed are made up for by reading again this often.
 _RECHECK_SECONDS: Final = 60.0
 
@@ -62,6 +64,11 @@ class MarkTree:
         found: list[LedgerId] = []
         await self._gather(self._paths.marks, "", locked, count_max, found)
         return found
+
+    def has_siblings(self, ledger_id: LedgerId) -> bool:
+        """Whether so many marks were listed beside this one that their directory will stay."""
+        known = self._listings.get(self._paths.mark_parents(ledger_id)[1])
+        return known is not None and len(known.names) > _SIBLINGS_MIN
 
     async def _gather(
         self, path: str, digits: str, locked: frozenset[str], count_max: int, found: list[LedgerId]

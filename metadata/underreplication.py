@@ -38,6 +38,7 @@ from metadata.store import (
     ANY_VERSION,
     BadVersionError,
     ConnectionLostError,
+    Delete,
     MetadataError,
     MetadataStore,
     Node,
@@ -273,8 +274,21 @@ class UnderReplication:
         False if the mark stays, because more was lost since it was read.
         """
         assert lock.mark is not None
+        is_unsure = False
+        if self._tree.has_siblings(lock.ledger_id):
+            try:
+                await self._finish_at_once(lock.mark, lock)
+            except SessionExpiredError:
+                await self.release(lock)
+                raise
+            except ConnectionLostError:
+                is_unsure = True
+            except MetadataError:  # not as it was expected: one thing after the other
+                pass
+            else:
+                return True
         try:
-            is_deleted = await self._delete_mark(lock.mark, lock.session)
+            is_deleted = await self._delete_mark(lock.mark, lock.session, is_retry=is_unsure)
             if is_deleted:
                 with suppress(MetadataError):
                     await prune_parents(self._store, self._paths.mark_parents(lock.ledger_id))
@@ -282,9 +296,24 @@ class UnderReplication:
             await self.release(lock)
         return is_deleted
 
-    async def _delete_mark(self, mark: Mark, session: SessionId) -> bool:
+    async def _finish_at_once(self, mark: Mark, lock: Lock) -> None:
+        """Mark, directory and lock in one transaction, where the directories above stay anyway.
+
+        What others see is the same; small ledgers are mostly such round trips.
+        """
+        path = self._paths.mark(lock.ledger_id)
+        await self._store.transact(
+            [
+                Delete(path, mark.version),
+                Delete(self._paths.mark_parents(lock.ledger_id)[0], ANY_VERSION),
+                Delete(self._paths.lock(lock.ledger_id), ANY_VERSION),
+            ],
+            session=lock.session,
+        )
+        self._held.pop(lock.ledger_id, None)
+
+    async def _delete_mark(self, mark: Mark, session: SessionId, *, is_retry: bool) -> bool:
         path = self._paths.mark(mark.ledger_id)
-        is_retry = False
 
         async def attempt() -> bool:
             nonlocal is_retry

@@ -337,3 +337,70 @@ async def test_waiting_after_a_sample_ends_with_the_next_mark(
         nursery.start_soon(world.other.mark, LedgerId(5), [A])
         await world.mine.wait_for_work()
     assert await world.mine.sample(10) == [5]
+
+
+async def crowded() -> World:
+    """So many marks that deleting one leaves the directories above as they are."""
+    world = World()
+    for number in range(120):
+        await world.other.mark(LedgerId(number), [A])
+    await world.mine.sample(1)
+    return world
+
+
+async def test_one_of_many_is_finished_in_one_transaction() -> None:
+    world = await crowded()
+    lock = await world.mine.take(LedgerId(7))
+    assert lock is not None
+    world.requests.clear()
+    assert await world.mine.finish(lock)
+    assert [request.verb for request in world.requests if request.writes] == ["transact"]
+    assert world.mark_of(7) is None
+    assert not world.is_locked(7)
+    assert world.metadata.tree.find(PATHS.mark_parents(LedgerId(7))[0]) is None
+    again = await world.mine.lock(LedgerId(7))
+    assert again is not None, "nobody remembers the lock as held"
+
+
+async def test_mark_that_grew_stays_also_among_many() -> None:
+    world = await crowded()
+    lock = await world.mine.take(LedgerId(7))
+    assert lock is not None
+    await world.other.mark(LedgerId(7), [B])
+    assert not await world.mine.finish(lock)
+    assert world.mark_of(7) is not None
+    assert not world.is_locked(7)
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+async def test_lost_answer_among_many_deletes_no_later_mark(
+    autojump_clock: trio.testing.MockClock, is_applied: bool
+) -> None:
+    """I21: the new mark has the same version as the one that was deleted."""
+    world = await crowded()
+    lock = await world.mine.take(LedgerId(7))
+    assert lock is not None
+    outcome = Outcome.ANSWER_LOST if is_applied else Outcome.REQUEST_LOST
+    world.script.add(Fault(outcome=outcome), verb="transact")
+
+    async def mark_again() -> None:
+        await world.other.mark(LedgerId(7), [C])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mine.finish, lock)
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(mark_again)
+    found = await world.other.read_mark(LedgerId(7))
+    assert found is not None
+    assert C in found.content.replicas
+    assert not world.is_locked(7)
+
+
+async def test_lost_session_among_many_finishes_nothing() -> None:
+    world = await crowded()
+    lock = await world.mine.take(LedgerId(7))
+    assert lock is not None
+    world.expire()
+    with pytest.raises(SessionExpiredError):
+        await world.mine.finish(lock)
+    assert world.mark_of(7) is not None
