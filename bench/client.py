@@ -22,17 +22,22 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.compare import Outcome, Results, comparisons, judge, trials
+from bench.compare import Outcome, Results, Side, comparisons, judge, trials
+from bench.compare_growth import curves
+from bench.compare_growth import run as run_curves
 from bench.compare_run import FULL, QUICK, running, tell
 from bench.peers.jars import ROOT, JavaPeerError, resolve_jars
 from bench.peers.machine import limits
-from bench.report import table, write_report
+from bench.report import table, write_curves, write_report
 
 ACCEPTED: Final = ROOT / "bench" / "accepted.json"
 RESULTS: Final = ROOT / "bench" / "results"
 
 
-def run(directory: Path, options: argparse.Namespace) -> tuple[Results, dict[str, float]]:
+Grown = dict[str, dict[Side, dict[int, float]]]
+
+
+def run(directory: Path, options: argparse.Namespace) -> tuple[Results, dict[str, float], Grown]:
     pace = QUICK if options.quick else FULL
     chosen = [
         trial
@@ -47,8 +52,11 @@ def run(directory: Path, options: argparse.Namespace) -> tuple[Results, dict[str
         bench.memory(results)
         if not options.only or "start" in options.only:
             bench.starts(results)
+        wants_growth = "growth" in options.only if options.only else not options.quick
+        chosen_curves = curves(ledgers_max=pace.ledgers) if wants_growth else []
+        grown = run_curves(bench, directory, chosen_curves)
     machine["load average after"] = os.getloadavg()[0]
-    return results, machine
+    return results, machine, grown
 
 
 def about() -> dict[str, str]:
@@ -72,7 +80,9 @@ def accept(outcomes: list[Outcome]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="within five minutes")
-    parser.add_argument("--only", action="append", metavar="NAME", help="trials with this name")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="trials with this name; growth for curves"
+    )
     parser.add_argument("--directory", type=Path, help="where to put the stores (a real disk)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where to write the report")
     parser.add_argument("--accept", action="store_true", help="these ratios are the new measure")
@@ -83,7 +93,7 @@ def main() -> int:
         sys.exit(f"bench: {error}")
     directory = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=options.directory))
     try:
-        results, machine = run(directory, options)
+        results, machine, grown = run(directory, options)
     except BaseException:
         tell(f"failed; logs are in {directory}")
         raise
@@ -92,6 +102,9 @@ def main() -> int:
     outcomes = judge(results, comparisons(), accepted)
     sys.stdout.write(table(outcomes, machine) + "\n")
     report = write_report(options.results, about(), machine, results, outcomes)
+    if grown:
+        axes = {curve.name: curve.axis for curve in curves(ledgers_max=FULL.ledgers)}
+        write_curves(options.results, axes, grown)
     tell(f"written: {report}")
     if options.accept:
         accept(outcomes)

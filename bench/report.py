@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -145,6 +146,27 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def write_curves(
+    folder: Path, axes: Mapping[str, str], found: Mapping[str, Mapping[Side, Mapping[int, float]]]
+) -> None:
+    """A chart per curve, and a section of the page with all points."""
+    lines = ["", "## Growth, entries per second", ""]
+    for name, series in found.items():
+        (folder / f"growth-{name}.svg").write_text(curve(f"adds by {axes[name]}", series))
+        points = sorted({point for values in series.values() for point in values})
+        lines += [
+            f"| {axes[name]} | {' | '.join(map(str, series))} |",
+            "|---" * (len(series) + 1) + "|",
+        ]
+        lines += [
+            f"| {point:,} | {' | '.join(_number(values[point]) for values in series.values())} |"
+            for point in points
+        ]
+        lines += ["", f"![growth-{name}](growth-{name}.svg)", ""]
+    page = folder / "comparison.md"
+    page.write_text(page.read_text() + "\n".join(lines))
+
+
 # ---------------------------------------------------------------------- charts
 
 
@@ -172,4 +194,38 @@ def bars(title: str, values: Mapping[Side, Sequence[float]]) -> str:
             f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="#222"/>',
             f'<text x="{high + 6:.1f}" y="{text}">{_number(median(found))}</text>',
         ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def curve(title: str, series: Mapping[Side, Mapping[int, float]]) -> str:
+    """Lines over a logarithmic axis in both directions: growth by factors is a straight line."""
+    width, height, left, bottom = _WIDTH, 320, 70, 40
+    points = sorted({point for values in series.values() for point in values})
+    rates = [rate for values in series.values() for rate in values.values()]
+    x_low, x_high = math.log10(points[0]), math.log10(max(points[-1], points[0] + 1))
+    y_low, y_high = math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates)) + 1e-9)
+
+    def place(point: float, rate: float) -> str:
+        x = left + (math.log10(point) - x_low) / (x_high - x_low) * (width - left - 200)
+        y = 30 + (y_high - math.log10(rate)) / max(1, y_high - y_low) * (height - 30 - bottom)
+        return f"{x:.1f},{y:.1f}"
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<text x="8" y="18" font-weight="bold">{escape(title)}</text>',
+    ]
+    for power in range(y_low, y_high + 1):
+        y = place(points[0], 10**power).split(",")[1]
+        parts.append(f'<text x="8" y="{y}">{10**power:,}</text>')
+        parts.append(f'<line x1="{left}" x2="{width - 200}" y1="{y}" y2="{y}" stroke="#ddd"/>')
+    for point in points:
+        x = place(point, 10**y_low).split(",")[0]
+        parts.append(f'<text x="{x}" y="{height - 16}" text-anchor="middle">{point:,}</text>')
+    for side, values in series.items():
+        path = " ".join(place(point, rate) for point, rate in sorted(values.items()))
+        x, y = place(*max(values.items())).split(",")
+        colour = _COLOURS[side.client]
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{float(x) + 6}" y="{y}" fill="{colour}">{escape(str(side))}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -16,7 +16,7 @@ from bench.compare import (
     judge,
     trials,
 )
-from bench.report import bars, table, write_report
+from bench.report import bars, table, write_curves, write_report
 
 RATE = Comparison("add", "add", "rate", OURS, APACHE, 1.5)
 TIME = Comparison("wait", "wait", "p50_ms", OURS, APACHE, 0.5, more_is_better=False)
@@ -102,3 +102,13 @@ def test_chart_names_every_side_and_survives_zeros() -> None:
     chart = bars("a & b", {OURS: [0.0], Side("java", "apache"): [0.0, 0.0]})
     assert "a &amp; b" in chart
     assert chart.count("<rect") == 2
+
+
+def test_curves_are_drawn_behind_the_table(tmp_path: Path) -> None:
+    page = write_report(tmp_path, {}, {}, results(), [])
+    found = {"size": {OURS: {100: 900.0, 1024: 100.0}, APACHE[0]: {100: 90.0, 1024: 10.0}}}
+    write_curves(tmp_path, {"size": "bytes"}, found)
+    assert "| 1,024 | 100 | 10 |" in page.read_text()
+    chart = (tmp_path / "growth-size.svg").read_text()
+    assert chart.count("<polyline") == 2
+    assert "1,024" in chart
