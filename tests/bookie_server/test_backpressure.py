@@ -11,24 +11,11 @@ import trio.testing
 from bookie import answers
 from bookie import bookie as bookie_module
 from bookie.bookie import BookieOptions
-from tests.bookie_server.world import KEY, Client, World, entry_of, running
+from tests.bookie_server.world import KEY, Client, Full, World, entry_of, running
 from wire.build_v2 import add_requests, read_requests
 from wire.errors import Status
 from wire.messages import AddResponse, ReadRequest, ReadResponse
 from wire.types import LedgerId
-
-
-class Full:
-    """Makes the engine say that it is full, for as long as a test wants."""
-
-    def __init__(self, world: World) -> None:
-        self.is_full = True
-        self._world = world
-        world.bookie.gate._is_full = lambda: self.is_full
-
-    def end(self) -> None:
-        self.is_full = False
-        self._world.bookie.gate.admit_next()
 
 
 async def test_adds_wait_for_room_and_are_then_taken() -> None:

@@ -113,6 +113,19 @@ class World:
         return Client(stream)
 
 
+class Full:
+    """Makes the engine say that it is full, for as long as a test wants."""
+
+    def __init__(self, world: World) -> None:
+        self.is_full = True
+        self._world = world
+        world.bookie.gate._is_full = lambda: self.is_full
+
+    def end(self) -> None:
+        self.is_full = False
+        self._world.bookie.gate.admit_next()
+
+
 @asynccontextmanager
 async def running(
     *,

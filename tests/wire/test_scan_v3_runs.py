@@ -152,6 +152,19 @@ def test_adds_of_one_ledger_are_one_run() -> None:
         assert (run.entry_ids, run.master_key, end) == (list(range(100)), KEY, len(buffer))
 
 
+@pytest.mark.parametrize("place", [1, 5, 20, 28])
+def test_run_ends_where_entry_ids_do_not_ascend(place: int) -> None:
+    """Also inside a column, where nothing but the order is odd."""
+    ids = list(range(200, 230))
+    ids[place], ids[place + 1] = ids[place + 1], ids[place]
+    frames = [framed(usual_add(txn=300 + n, entry_id=entry)) for n, entry in enumerate(ids)]
+    buffer = b"".join(frames)
+    runs, end = scan_add_runs(buffer, 0, len(buffer))
+    assert end == len(buffer)
+    assert [len(run.entry_ids) for run in runs] == [place + 1, 29 - place]
+    assert taken_apart(runs) == one_by_one(buffer, 0, len(buffer))[0]
+
+
 def test_adds_of_many_ledgers_in_turn_are_one_mix_until_one_has_two() -> None:
     ledgers = [*range(10, 40), 39, 39, 39]
     frames = [
