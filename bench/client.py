@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,9 @@ from bench.compare_growth import curves
 from bench.compare_growth import run as run_curves
 from bench.compare_run import FULL, QUICK, running, tell
 from bench.peers.jars import ROOT, JavaPeerError, resolve_jars
+from bench.peers.load import LoadFailedError
 from bench.peers.machine import limits
+from bench.peers.process import BookieFailedToStartError
 from bench.report import table, write_curves, write_report
 
 ACCEPTED: Final = ROOT / "bench" / "accepted.json"
@@ -37,26 +40,32 @@ RESULTS: Final = ROOT / "bench" / "results"
 Grown = dict[str, dict[Side, dict[int, float]]]
 
 
-def run(directory: Path, options: argparse.Namespace) -> tuple[Results, dict[str, float], Grown]:
-    pace = QUICK if options.quick else FULL
-    chosen = [
-        trial
-        for trial in trials(ledgers=pace.ledgers)
-        if not options.only or any(word in trial.name for word in options.only)
-    ]
-    results = Results()
-    machine = {"load average before": os.getloadavg()[0]} | limits(directory)
-    with running(directory, pace) as bench:
-        bench.warm_up(chosen)
-        bench.run(chosen, results)
-        bench.memory(results)
-        if not options.only or "start" in options.only:
-            bench.starts(results)
-        wants_growth = "growth" in options.only if options.only else not options.quick
-        chosen_curves = curves(ledgers_max=pace.ledgers) if wants_growth else []
-        grown = run_curves(bench, directory, chosen_curves)
-    machine["load average after"] = os.getloadavg()[0]
-    return results, machine, grown
+@dataclass(slots=True)
+class Run:
+    """What is known so far; a run that fails keeps what it has."""
+
+    machine: dict[str, float] = field(default_factory=dict)
+    results: Results = field(default_factory=Results)
+    grown: Grown = field(default_factory=dict)
+
+    def go(self, directory: Path, options: argparse.Namespace) -> None:
+        pace = QUICK if options.quick else FULL
+        only = options.only or []
+        chosen = [
+            trial
+            for trial in trials(ledgers=pace.ledgers)
+            if not only or any(word in trial.name for word in only)
+        ]
+        self.machine |= {"load average before": os.getloadavg()[0]} | limits(directory)
+        with running(directory, pace) as bench:
+            bench.warm_up(chosen)
+            bench.run(chosen, self.results)
+            bench.memory(self.results)
+            if not only or "start" in only:
+                bench.starts(self.results)
+            if "growth" in only or not (only or options.quick):
+                self.grown = run_curves(bench, directory, curves(ledgers_max=pace.ledgers))
+        self.machine["load average after"] = os.getloadavg()[0]
 
 
 def about() -> dict[str, str]:
@@ -92,23 +101,24 @@ def main() -> int:
     except JavaPeerError as error:
         sys.exit(f"bench: {error}")
     directory = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=options.directory))
+    run, code = Run(), 0
     try:
-        results, machine, grown = run(directory, options)
-    except BaseException:
-        tell(f"failed; logs are in {directory}")
-        raise
-    shutil.rmtree(directory, ignore_errors=True)
+        run.go(directory, options)
+        shutil.rmtree(directory, ignore_errors=True)
+    except (LoadFailedError, BookieFailedToStartError) as error:
+        tell(f"{error}\nfailed; what is known so far is reported, logs are in {directory}")
+        code = 1
     accepted = json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
-    outcomes = judge(results, comparisons(), accepted)
-    sys.stdout.write(table(outcomes, machine) + "\n")
-    report = write_report(options.results, about(), machine, results, outcomes)
-    if grown:
+    outcomes = judge(run.results, comparisons(), accepted)
+    sys.stdout.write(table(outcomes, run.machine) + "\n")
+    report = write_report(options.results, about(), run.machine, run.results, outcomes)
+    if run.grown:
         axes = {curve.name: curve.axis for curve in curves(ledgers_max=FULL.ledgers)}
-        write_curves(options.results, axes, grown)
+        write_curves(options.results, axes, run.grown)
     tell(f"written: {report}")
     if options.accept:
         accept(outcomes)
-    return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -154,10 +154,8 @@ def write_curves(
     for name, series in found.items():
         (folder / f"growth-{name}.svg").write_text(curve(f"adds by {axes[name]}", series))
         points = sorted({point for values in series.values() for point in values})
-        lines += [
-            f"| {axes[name]} | {' | '.join(map(str, series))} |",
-            "|---" * (len(series) + 1) + "|",
-        ]
+        lines += [f"| {axes[name]} | {' | '.join(map(str, series))} |"]
+        lines += ["|---" * (len(series) + 1) + "|"]
         lines += [
             f"| {point:,} | {' | '.join(_number(values[point]) for values in series.values())} |"
             for point in points
