@@ -26,8 +26,10 @@ from metadata.uri import MetadataUri, parse_metadata_uri
 from quire.cluster_folder import FOLDER_DEFAULT, ClusterFolder, ClusterFolderError
 from runtime.config import ConfigError, Settings
 from runtime.shared_options import MetadataConfig
+from wire.types import BookieId
 
 if TYPE_CHECKING:
+    from autorecovery.context import RecoveryContext
     from bookie.lifetimes import BookieSettings
 
     _IntType = click.ParamType[int]
@@ -37,6 +39,8 @@ else:
 T = TypeVar("T")
 URI_VARIABLE: Final = "BK_metadataServiceUri"
 _ID_MAX: Final = 2**63 - 1
+#: Who holds the locks of repairs by hand, for people who read them.
+_OPERATOR: Final = BookieId("operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,27 @@ class Target:
 
     def client(self) -> LedgerClient:
         return LedgerClient(str(self.metadata_uri()))
+
+    @asynccontextmanager
+    async def recovery(self) -> AsyncIterator[RecoveryContext]:
+        """What autorecovery's own functions work on."""
+        from autorecovery.config import AuditorConfig, WorkerConfig
+        from autorecovery.context import RecoverySettings
+        from autorecovery.daemon import opened_context
+
+        read = Settings.read(self.conf)
+        settings = RecoverySettings(
+            auditor=read.build(AuditorConfig), worker=read.build(WorkerConfig)
+        )
+        async with opened_context(
+            self._metadata, self.metadata_uri(), bookie_id=_OPERATOR, settings=settings
+        ) as context:
+            yield context
+
+    @asynccontextmanager
+    async def _metadata(self) -> AsyncIterator[MetadataStore]:
+        async with self.store() as (store, _):
+            yield store
 
     # ------------------------------------------------------------------ one bookie
 

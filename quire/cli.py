@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "zookeeper": "quire.serve:zookeeper",
     "bookies": "quire.people:bookies",
     "ledgers": "quire.people:ledgers",
+    "recovery": "quire.people_recovery:recovery",
     "doctor": "quire.doctor:doctor",
     "shell": "quire.shell:shell",
 }

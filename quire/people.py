@@ -11,8 +11,9 @@ import click
 
 from ledger_client import LedgerEntry
 from metadata.discovery import Bookies
+from metadata.model import check_bookie_id
 from quire.access import LEDGER_ID, Target, named, run, target_options, yes_option
-from quire.output import byte_count, say, show_fields, show_json, show_table
+from quire.output import byte_count, progress, say, show_fields, show_json, show_table
 from quire.shell_cluster import bookies_of, spaces_of
 from quire.shell_ledgers import (
     delete_ledger,
@@ -185,3 +186,43 @@ def bookie_info(target: Target) -> None:
         [[s.bookie_id, byte_count(s.free_bytes), byte_count(s.total_bytes)] for s in spaces],
     )
     say(f"free in all: {byte_count(sum(s.free_bytes for s in spaces))}")
+
+
+@bookies.command(name="safe-to-stop", epilog="Example: quire bookies safe-to-stop 127.0.0.1:3181")
+@click.argument("bookie", metavar="BOOKIE-ID")
+@target_options
+def safe_to_stop(target: Target, bookie: str) -> int:
+    """Say whether every entry keeps its ack quorum if a bookie is stopped now.
+
+    The exit code is 1 if it is not safe.
+    """
+    from autorecovery.operators import safe_to_stop as ask
+    from quire.shell_recovery import with_context
+
+    bookie_id = check_bookie_id(bookie)
+    with progress("ledgers") as bar:
+        answer = with_context(target, lambda c: ask(c, bookie_id, progress=lambda n: bar.set(n, n)))
+    if target.as_json:
+        show_json(
+            {
+                "bookie": bookie_id,
+                "safe": answer.is_safe,
+                "ledgers": answer.ledgers,
+                "belowAckQuorum": answer.below_ack_quorum,
+                "unreadable": answer.unreadable,
+            }
+        )
+    else:
+        say(answer.text)
+    return 0 if answer.is_safe else 1
+
+
+@bookies.command(name="decommission", epilog="Example: quire bookies decommission 127.0.0.1:3181")
+@click.argument("bookie", metavar="BOOKIE-ID")
+@yes_option
+@target_options
+def decommission(target: Target, bookie: str, yes: bool) -> None:
+    """Have everything that a stopped bookie held restored elsewhere, then forget the bookie."""
+    from quire.shell_recovery import decommission_bookie
+
+    decommission_bookie(target, bookie, yes=yes)

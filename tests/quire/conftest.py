@@ -4,33 +4,60 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from random import Random
 
 import pytest
 import trio
 
 from ledger_client import LedgerClient
-from tests.quire.commands import Cluster, quire, running_cluster, wait_until
+from ledger_client.core.placement import Cluster, DefaultPolicy
+from tests.quire.commands import Cluster as LocalCluster
+from tests.quire.commands import quire, running_cluster, wait_until
 from tests.support.zookeeper import fresh_root_path, shared_zookeeper
+from wire.types import BookieId
 
 ENTRIES = 30
 PASSWORD = b"hidden word"
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Four bookies, of which the last has stopped; one ledger, number 0, on all four."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Four bookies, of which the last has stopped; ledger 0 on all four, ledger 1 on two of them.
+
+    The dead one is among these two, so that copies of both ledgers are missing. Those of ledger 1
+    can be restored; for ledger 0 there are not enough bookies.
+    """
     folder = tmp_path_factory.mktemp("cluster") / "data"
     zookeeper = f"{shared_zookeeper().address}{fresh_root_path()}"
     with running_cluster(folder, "--bookies", 4, "--zk", zookeeper) as running:
-        trio.run(_write, running.uri)
+        trio.run(_write, running.uri, [bookie["id"] for bookie in running.bookies])
         os.kill(running.bookies[3]["pid"], signal.SIGTERM)
         wait_until(lambda: _state(running, 3) == "absent")
         yield running
 
 
-async def _write(uri: str) -> None:
-    async with LedgerClient(uri) as client:
+class _Chosen(DefaultPolicy):
+    """Bookies in an order of preference."""
+
+    def __init__(self, preferred: list[BookieId]) -> None:
+        self._preferred = preferred
+
+    def new_ensemble(
+        self,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        candidates: Collection[BookieId],
+        cluster: Cluster,
+        chance: Random,
+    ) -> tuple[BookieId, ...] | None:
+        return tuple(self._preferred[:ensemble_size])
+
+
+async def _write(uri: str, bookies: list[BookieId]) -> None:
+    async with LedgerClient(uri, policy=_Chosen(bookies[::-1])) as client:
         ledger = await client.create(
             ensemble_size=4, write_quorum=4, ack_quorum=4, password=PASSWORD,
             custom_metadata={"application": b"tests"},
@@ -38,9 +65,12 @@ async def _write(uri: str) -> None:
         assert ledger.id == 0
         await ledger.append_many([f"entry {number}".encode() for number in range(ENTRIES)])
         await ledger.close()
+        small = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
+        await small.append_many([b"one", b"two"])
+        await small.close()
 
 
-def _state(running: Cluster, number: int) -> str:
+def _state(running: LocalCluster, number: int) -> str:
     rows = quire("bookies", "list", "--uri", running.uri, "--json").json
     wanted = running.bookies[number]["id"]
     return str(next(row["state"] for row in rows if row["bookie"] == wanted))
