@@ -37,6 +37,15 @@ class LiveBookie:
         self._process.stop(signal.SIGKILL)
         self.end()
 
+    def pause(self) -> None:
+        """It keeps its connections and says nothing. Not for long: its session would expire."""
+        assert self._process is not None
+        self._process.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.process.send_signal(signal.SIGCONT)
+
     def end(self) -> None:
         self._stack.close()
         self._process = None
