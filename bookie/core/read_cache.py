@@ -67,13 +67,17 @@ class ReadCache(Generic[B]):
     def put(self, key: BlockKey, block: B) -> None:
         """Keep a block, unless it is so large that it would drive out everything else."""
         size = len(block.body)
-        if size > self.bytes_max // 16 or key in self._blocks:
+        if not self.takes(key, size):
             return
         self._blocks[key] = block
         self.bytes += size
         while self.bytes > self.bytes_max:
             _, oldest = self._blocks.popitem(last=False)
             self.bytes -= len(oldest.body)
+
+    def takes(self, key: BlockKey, size: int) -> bool:
+        """Whether it has use for a block of this size."""
+        return size <= self.bytes_max // 16 and key not in self._blocks
 
     def __len__(self) -> int:
         return len(self._blocks)

@@ -45,6 +45,10 @@ class _Fencing:
         self.token = token
 
 
+def _nobody() -> None:
+    """Who waits for a block that is fetched ahead."""
+
+
 class Engine:
     def __init__(
         self,
@@ -91,6 +95,7 @@ class Engine:
             cache_bytes=options.read_cache_bytes,
             clock=clock,
             on_damage=callbacks.on_damage,
+            prefetch=lambda cold: self.fetch(cold, _nobody),
         )
         self._cold: deque[tuple[Cold, Callable[[], None]]] = deque()
         self._fetched: deque[tuple[Cold, object, Callable[[], None]]] = deque()

@@ -12,40 +12,25 @@ them fail.
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bookie.core.ledger import Ledger
 from bookie.core.read_cache import BLOCK_BYTES_MAX, BlockKey, ReadCache
-from bookie.core.runs import PREFIX_BYTES, Run, run_of
+from bookie.core.runs import Run, run_of
 from bookie.core.write_cache import Part, find, lowest
+from bookie.storage.blocks import Block, are_neighbours, checked_block, entries_at
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
-from wire.errors import CorruptionError, LedgerError, Status
+from wire.errors import LedgerError, Status
 from wire.types import LAST_ENTRY, NO_ENTRY
 
 #: How many unreadable places are remembered, and for how long they are not tried again.
 _BAD_PLACES_MAX: Final = 1024
 _BAD_SECONDS: Final = 60.0
-#: Records of one size are cut this many at a time: 180 ns each, against 420 for slice by slice.
-_CHUNK: Final = 64
-_RECORD_HEAD: Final = struct.Struct(">Iqq")  # length, ledger id, entry id
-
-
-class Block(Run):
-    """Neighbouring records of one run in an entry log."""
-
-    __slots__ = ("source",)
-
-    def __init__(
-        self, ids: Sequence[int], starts: Sequence[int], body: bytes, source: IndexedRun
-    ) -> None:
-        super().__init__(ids, starts, body)
-        self.source = source
+#: Blocks that are fetched before anybody waits for them, at one time.
+AHEAD_MAX: Final = 16
 
 
 class Cold(NamedTuple):
@@ -55,6 +40,7 @@ class Cold(NamedTuple):
     run: IndexedRun
     start: int  # positions of records in the run
     end: int
+    ahead: bool = False  # nobody waits for it yet
 
     def neighbours(self, entry_id: int) -> int:
         """How many entries from this one on it surely holds, itself included."""
@@ -82,8 +68,12 @@ class Reads:
         cache_bytes: int,
         clock: Callable[[], float],
         on_damage: Callable[[int, IndexedRun, Exception], None],
+        prefetch: Callable[[Cold], None] = lambda cold: None,
     ) -> None:
+        """`prefetch` has a thread `fetch` a piece, and the loop `put` it."""
         self._directories = directories
+        self._prefetch = prefetch
+        self._fetching_ahead = 0
         self._clock = clock
         self._on_damage = on_damage  # directory, run, what was wrong
         self._bad: OrderedDict[tuple[int, int], float] = OrderedDict()
@@ -110,7 +100,10 @@ class Reads:
             found = self._block(ledger, entry_id, sequential=sequential)
             if not isinstance(found, Run):
                 return found
-            entry = found.entry_at(found.position(entry_id))
+            position = found.position(entry_id)
+            entry = found.entry_at(position)
+            if found.leads:
+                self._read_ahead(ledger, found, position)
         ledger.last_read = entry_id
         self.entries_read += 1
         return entry
@@ -121,7 +114,7 @@ class Reads:
         entry_ids = list(entry_ids)
         at, count = 0, len(entry_ids)
         low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
-        is_row = count > 1 and _are_neighbours(entry_ids)
+        is_row = count > 1 and are_neighbours(entry_ids)
         while at < count:
             entry_id = entry_ids[at]
             block = self.cache.latest(ledger.id, entry_id)
@@ -137,10 +130,12 @@ class Reads:
                 continue
             position = block.position(entry_id)
             length = min(block.neighbours(position), count - at, low - entry_id)
-            if not is_row and not _are_neighbours(entry_ids[at : at + length]):
+            if not is_row and not are_neighbours(entry_ids[at : at + length]):
                 length = 1
-            answers += _entries(block, position, length)
+            answers += entries_at(block, position, length)
             at += length
+            if block.leads:
+                self._read_ahead(ledger, block, position + length)
             ledger.last_read = entry_id + length - 1
             self.entries_read += length
         return answers
@@ -177,6 +172,8 @@ class Reads:
                 break
             piece = found.body[begin : starts[position + count]]
             pieces.append(piece)
+            if type(found) is Block and found.leads:
+                self._read_ahead(ledger, found, position + count)
             room -= len(piece)
             entry_id += count
             count_left -= count
@@ -214,18 +211,45 @@ class Reads:
         directory = self._directories[cold.ledger.home]
         try:
             data = directory.read(cold.run, cold.start, cold.end)
-            return self._checked(cold, data)
+            block = checked_block(data, cold.ledger.id, cold.run, cold.start, cold.end)
         except (OSError, LedgerError) as error:
             return error
+        block.leads = True  # a reader that had to wait once will have to wait again
+        return block
 
     def put(self, cold: Cold, found: Block | Exception) -> None:
         """Take what `fetch` brought, unless its run has been deleted or moved meanwhile."""
+        if cold.ahead:
+            self._fetching_ahead -= 1
         if isinstance(found, Block):
             if self._is_alive(cold):
                 self.cache.put(_key(cold), found)
-                self.cache.remember(cold.ledger.id, found)
-        else:  # also if the file is gone: moved runs are looked up anew, and found elsewhere
+                if not cold.ahead:
+                    self.cache.remember(cold.ledger.id, found)
+        elif not cold.ahead:  # whoever asks for it will hear of it
+            # Also if the file is gone: moved runs are looked up anew, and found elsewhere.
             self._blame(cold.ledger, cold.run, found)
+
+    def _read_ahead(self, ledger: Ledger, block: Block, position: int) -> None:
+        """Once half of a block that had to be waited for is read, have the next one fetched."""
+        if position * 2 < len(block.ids) or self._fetching_ahead >= AHEAD_MAX:
+            return
+        block.leads = False
+        run, behind = block.source, block.last + 1
+        if behind > run.last:
+            index = self._directories[ledger.home].index
+            try:
+                runs = index.runs_from(ledger.id, behind, count_max=1)
+            except LedgerError:  # likewise
+                return
+            if not runs:
+                return
+            run = runs[0]
+        cold = _piece(ledger, run, run.position_from(behind), sequential=True)
+        size = run.start(cold.end) - run.start(cold.start)
+        if self.cache.takes(_key(cold), size) and not (run.is_damaged or self._is_bad(ledger, run)):
+            self._fetching_ahead += 1
+            self._prefetch(cold._replace(ahead=True))
 
     def _neighbours(self, ledger: Ledger, entry_id: int) -> Run | Status | Cold:
         """A run that holds the entry and, if it can, entries behind it."""
@@ -274,14 +298,14 @@ class Reads:
         for run in runs:
             if run.is_damaged or self._is_bad(ledger, run):
                 continue
-            cold = _piece(ledger, run, entry_id, sequential=sequential)
+            cold = _piece(ledger, run, run.position(entry_id), sequential=sequential)
             block = self.cache.get(_key(cold))
             if block is None:
                 try:
                     data = directory.read_cached(run, cold.start, cold.end)
                     if data is None:
                         return cold
-                    block = self._checked(cold, data)
+                    block = checked_block(data, cold.ledger.id, cold.run, cold.start, cold.end)
                 except (OSError, LedgerError) as error:
                     # A file that is gone: compaction moved the run since the look-up. Ask again.
                     is_moved = isinstance(error, FileNotFoundError) and not again
@@ -296,22 +320,6 @@ class Reads:
             return block
         self.errors += 1
         return Status.IO_ERROR
-
-    def _checked(self, cold: Cold, data: bytes) -> Block:
-        """The records as a block, if the first and the last of them are what the index says."""
-        run = cold.run
-        ids, starts = run.part(cold.start, cold.end)
-        if len(data) != starts[-1]:
-            raise CorruptionError(f"{run} is cut short")
-        for position in (0, len(ids) - 1):
-            begin, end = starts[position], starts[position + 1]
-            wanted = (end - begin - PREFIX_BYTES, cold.ledger.id, ids[position])
-            if end - begin < _RECORD_HEAD.size or _RECORD_HEAD.unpack_from(data, begin) != wanted:
-                raise CorruptionError(
-                    f"entry log {run.log_id:08x}: entry {cold.ledger.id}/{ids[position]} is not "
-                    f"where the index has it, at offset {run.body_offset + run.start(cold.start)}"
-                )
-        return Block(ids, starts, data, run)
 
     def _is_alive(self, cold: Cold) -> bool:
         try:
@@ -337,9 +345,8 @@ def _parts(ledger: Ledger) -> Iterator[Part]:
     yield from reversed(ledger.sealed)
 
 
-def _piece(ledger: Ledger, run: IndexedRun, entry_id: int, *, sequential: bool) -> Cold:
-    """The block of a run that holds the entry, or just the entry."""
-    position = run.position(entry_id)
+def _piece(ledger: Ledger, run: IndexedRun, position: int, *, sequential: bool) -> Cold:
+    """The block of a run that holds the record at `position`, or just the record."""
     if not sequential:
         return Cold(ledger, run, position, position + 1)
     if run.body_bytes <= BLOCK_BYTES_MAX:
@@ -355,31 +362,6 @@ def _piece(ledger: Ledger, run: IndexedRun, entry_id: int, *, sequential: bool) 
 
 def _key(cold: Cold) -> BlockKey:
     return cold.ledger.home, cold.run.location, cold.start << 16 | cold.end
-
-
-def _are_neighbours(entry_ids: list[int]) -> bool:
-    first, count = entry_ids[0], len(entry_ids)
-    return entry_ids[-1] - first == count - 1 and entry_ids == list(range(first, first + count))
-
-
-def _entries(block: Block, position: int, count: int) -> list[bytes]:
-    """The entries at position..position+count-1."""
-    starts, body = block.starts, block.body
-    entries: list[bytes] = []
-    if type(starts) is not range:
-        borders = pairwise(starts[position : position + count + 1])
-        return [body[start + PREFIX_BYTES : end] for start, end in borders]
-    size = starts.step
-    while count > 0:
-        entries += _records(size, min(count, _CHUNK)).unpack_from(body, starts[position])
-        position += _CHUNK
-        count -= _CHUNK
-    return entries
-
-
-@lru_cache(maxsize=256)
-def _records(size: int, count: int) -> struct.Struct:
-    return struct.Struct(f"{PREFIX_BYTES}x{size - PREFIX_BYTES}s" * count)
 
 
 def _fitting(starts: Sequence[int], position: int, count: int, limit: int) -> int:

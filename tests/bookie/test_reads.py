@@ -17,9 +17,13 @@ from wire.types import LAST_ENTRY, Flag
 RECOVERY = int(Flag.RECOVERY_ADD)
 
 
-def stored(entries: dict[int, bytes], *, cached: bool = True) -> Machine:
+def stored(
+    entries: dict[int, bytes], *, cached: bool = True, cache_bytes: int = 64 << 10
+) -> Machine:
     """A machine with these entries of ledger 1 in its entry log, and nothing in memory."""
-    machine = Machine()
+    options = small_options()
+    engine = replace(options.engine, read_cache_bytes=cache_bytes)
+    machine = Machine(options=replace(options, engine=engine))
     machine.start()
     machine.add_batch(1, sorted(entries.items()), None)
     machine.settle()
@@ -174,6 +178,74 @@ def test_next_block_of_a_run_that_moved_is_looked_up_anew(monkeypatch: pytest.Mo
     assert [machine.read(1, n) for n in range(10)] == [bytes([n]) * size for n in range(10)]
     assert asked == [0, 3]
     assert machine.damage == []
+
+
+def large_entries(count: int) -> dict[int, bytes]:
+    """Three of them make a block, ten a run."""
+    return {n: bytes([n]) * (BLOCK_BYTES_MAX // 4) for n in range(count)}
+
+
+def waits(machine: Machine, entry_id: int) -> bool:
+    """Whether a reader of this entry has to wait for the disk; it gets it then, as do others."""
+    found = machine.engine.read_run(1, [entry_id])[0]
+    if isinstance(found, Cold):
+        machine.engine.fetch(found, lambda: None)
+    machine.settle()
+    assert isinstance(machine.engine.read_run(1, [entry_id])[0], bytes)
+    machine.settle()
+    return isinstance(found, Cold)
+
+
+def test_reader_that_had_to_wait_finds_the_next_blocks_fetched() -> None:
+    machine = stored(large_entries(32), cached=False, cache_bytes=16 << 20)
+    assert [n for n in range(32) if waits(machine, n)] == [0], "over the border of a run, too"
+
+
+def test_batch_reader_that_had_to_wait_finds_the_next_blocks_fetched() -> None:
+    machine = stored(large_entries(32), cached=False, cache_bytes=16 << 20)
+    colds = 0
+    first = 0
+    while first < 32:
+        found = machine.engine.read_batch(1, first, count_max=2, bytes_max=1 << 20)
+        if isinstance(found, Batch):
+            first += found.entry_count
+        else:
+            assert isinstance(found, Cold)
+            machine.engine.fetch(found, lambda: None)
+            colds += 1
+        machine.settle()
+    assert colds == 1
+
+
+def test_nothing_is_fetched_ahead_of_a_reader_who_jumps_or_whom_the_page_cache_serves() -> None:
+    machine = stored(large_entries(32), cached=False, cache_bytes=16 << 20)
+    assert all(waits(machine, n) for n in (20, 11, 2, 30))
+    machine = stored(large_entries(32), cache_bytes=16 << 20)
+    machine.read(1, 0)
+    reads = count_reads(machine)
+    machine.read(1, 2)
+    machine.settle()
+    assert reads == []
+
+
+def test_blocks_fetched_ahead_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = stored(large_entries(10), cached=False, cache_bytes=16 << 20)
+    assert waits(machine, 0)
+    monkeypatch.setattr("bookie.storage.reads.AHEAD_MAX", 0)
+    machine.engine.read_run(1, [2])
+    machine.settle()
+    assert waits(machine, 3)
+
+
+def test_failure_to_fetch_ahead_is_no_damage_until_somebody_asks() -> None:
+    machine = stored(large_entries(10), cached=False, cache_bytes=16 << 20)
+    assert waits(machine, 0)
+    fault = machine.files.fail("read", path="*.log", times=None)
+    assert isinstance(machine.engine.read_run(1, [2])[0], bytes)
+    machine.settle()
+    assert machine.damage == []
+    fault.clear()
+    assert waits(machine, 3)
 
 
 def test_batch_goes_from_log_to_cache_and_ends_at_the_first_gap() -> None:
