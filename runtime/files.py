@@ -11,6 +11,7 @@ Everything is synchronous: callers run it in threads of their own. The memory tw
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -49,6 +50,10 @@ class File(Protocol):
 
     def allocate(self, size: int) -> None:
         """Reserve room up to `size` bytes; OSError(ENOSPC) when there is none."""
+
+    def drop_cached(self, size: int = 0) -> None:
+        """The first `size` bytes (all, if 0) are synced and will hardly be read soon: the page
+        cache need not keep them. A hint; nothing comes of its failure."""
 
     def close(self) -> None: ...
 
@@ -142,6 +147,10 @@ class OSFile:
 
     def allocate(self, size: int) -> None:
         os.posix_fallocate(self._fd, 0, size)
+
+    def drop_cached(self, size: int = 0) -> None:
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(self._fd, 0, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -134,6 +134,9 @@ class MemoryFile:
             if size > len(node.visible):
                 self._resize(node, size)
 
+    def drop_cached(self, size: int = 0) -> None:
+        """Nothing to drop; `is_cached` is the test's to decide."""
+
     def close(self) -> None:
         with self._fs.guard:
             if self._closed:

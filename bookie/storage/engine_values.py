@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bookie.core.ledger import Ledger
 from bookie.storage.disk_watch import Acceptance
+from bookie.storage.entry_log_writer import CACHED_BYTES
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
 
@@ -20,6 +21,7 @@ class EngineOptions:
     flush_interval_seconds: float = 10.0
     read_cache_bytes: int = 48 << 20
     log_bytes: int = 1 << 30
+    log_cached_bytes: int = CACHED_BYTES  # of each directory, in the page cache
     ledgers_in_memory: int = 100_000
     journal_pending_bytes: int = 64 << 20
     reader_count: int = 2

@@ -91,6 +91,10 @@ class EntryLogReader:
         """The same if it can be had without waiting for the device, else None."""
         return self._file.read_cached(size, offset)
 
+    def drop_cached(self) -> None:
+        """A hint: the page cache need not keep this log."""
+        self._file.drop_cached()
+
     def read_entry(self, place: tuple[int, int], *, ledger_id: int, entry_id: int) -> bytes:
         """The entry at a place that `IndexedRun.locate` gave."""
         offset, length = place

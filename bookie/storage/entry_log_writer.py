@@ -32,9 +32,10 @@ from runtime.files import File, FileSystem
 #: left the loop at 0.7-0.8 of its idle speed; one big write made it stall for 9-16 ms.
 CHUNK_BYTES: Final = 256 << 10
 
-#: How much of what was written last stays in the page cache. Most readers follow the writer and are
-#: served by the write cache; what lies further back is read by whole blocks, and seldom. Pages that
-#: are given back are used again at once, while a cache that grows is paid for: see `release`.
+#: How much of what was written last stays in the page cache. Readers that follow the writer are
+#: served by the write cache, and those a little behind from here; who is further behind reads whole
+#: blocks in order, which a disk can do. Pages given back are used again at once; a page cache that
+#: grows for ever costs twice as much per byte written where memory is backed on first touch.
 CACHED_BYTES: Final = 512 << 20
 
 #: What the footer will say of a ledger's state.
@@ -44,7 +45,14 @@ StateOf = Callable[[int], StoredLedgerState | None]
 class EntryLogWriter:
     """One log, from its creation to its seal. A restart never goes on with an old one."""
 
-    def __init__(self, files: FileSystem, directory: str, header: LogHeader) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        header: LogHeader,
+        *,
+        cached_bytes: int = CACHED_BYTES,
+    ) -> None:
         self.header = header
         self.log_id = header.log_id
         self.path = os.path.join(directory, log_name(header.log_id))
@@ -54,6 +62,7 @@ class EntryLogWriter:
         self.run_count = 0
         self._files = files
         self._directory = directory
+        self._cached_bytes = cached_bytes
         self._buffer: list[bytes | memoryview] = []
         self._written = HEADER_BYTES
         self._totals: dict[int, list[int]] = {}  # ledger -> body bytes, entries, runs
@@ -127,6 +136,8 @@ class EntryLogWriter:
         except OSError as error:
             self._fail(error)
             raise
+        if self._written > self._cached_bytes:
+            self._file.drop_cached(self._written - self._cached_bytes)
 
     def seal(self, state_of: StateOf) -> None:
         """Write the footer and let go of the file. The log is complete and durable."""

@@ -27,7 +27,7 @@ from bookie.storage.entry_log_format import (
     log_name,
 )
 from bookie.storage.entry_log_reader import OpenLogs
-from bookie.storage.entry_log_writer import CHUNK_BYTES, EntryLogWriter
+from bookie.storage.entry_log_writer import CACHED_BYTES, CHUNK_BYTES, EntryLogWriter
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,
     MARK_KEY,
@@ -97,6 +97,7 @@ class LedgerDirectory:
         now_ms: Callable[[], int],
         pace: Callable[[], None],
         log_bytes_target: int = LOG_BYTES_TARGET,
+        cached_bytes: int = CACHED_BYTES,
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.number = number
@@ -113,6 +114,8 @@ class LedgerDirectory:
         self._now_ms = now_ms
         self._pace = pace  # called after each chunk: naps while the loop should have the processor
         self.log_bytes_target = log_bytes_target
+        self._cached_bytes = cached_bytes  # how much of what was written stays in the page cache
+        self._cooling: list[int] = []  # sealed logs of which the page cache may still have some
         self._make_room = make_room  # gives up the reserve; whether there was any
         self._slots = MarkSlots(files, path)
         self._log: EntryLogWriter | None = None
@@ -148,7 +151,7 @@ class LedgerDirectory:
     def open_log(self, kind: LogKind) -> EntryLogWriter:
         header = LogHeader(self.new_log_id(), kind, self._store_id, self._now_ms())
         try:
-            log = EntryLogWriter(self._files, self.path, header)
+            log = EntryLogWriter(self._files, self.path, header, cached_bytes=self._cached_bytes)
         except OSError:
             with contextlib.suppress(OSError):  # a file that nobody knows would stay for ever
                 self._files.remove(os.path.join(self.path, log_name(header.log_id)))
@@ -190,6 +193,7 @@ class LedgerDirectory:
             written = self._write_runs(share)
             if self._log is not None and written:
                 self._log.sync()
+                self._cool_down(self._log.size)
         except (OSError, LedgerError):
             self._cut_off(self._log, size if self._log is begun else 0)
             raise
@@ -265,7 +269,17 @@ class LedgerDirectory:
         compaction would take runs whose keys are still to come for dead ones."""
         log.seal(self.index.ledger_state)
         self._ended[log.log_id] = (LogState.SEALED, log.size)
+        self._cooling.append(log.log_id)
         self._log = None
+
+    def _cool_down(self, size: int) -> None:
+        """Once the open log alone fills what may stay in the page cache, let go of older ones."""
+        if size <= self._cached_bytes:
+            return
+        for log_id in self._cooling:
+            with contextlib.suppress(OSError, LedgerError):  # gone, or unreadable: not our concern
+                self.logs.get(log_id).drop_cached()
+        self._cooling.clear()
 
     def _cut_off(self, log: EntryLogWriter | None, size: int) -> None:
         """Give back what a failed checkpoint wrote to its log and the index was never told.

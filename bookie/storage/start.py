@@ -198,6 +198,7 @@ def _open(
             now_ms=shell.now_ms,
             pace=partial(_pace, fill, shell.sleep),
             log_bytes_target=options.engine.log_bytes,
+            cached_bytes=options.engine.log_cached_bytes,
             make_room=reserve.release,
         )
         for number, (path, index, mark, reserve) in enumerate(
