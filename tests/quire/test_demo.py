@@ -10,7 +10,7 @@ from tests.quire.commands import quire_process
 
 
 def test_demo_shows_every_stage_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    result = quire_process("demo", "--entries", 2000, "--dir", tmp_path)
+    result = quire_process("demo", "--entries", 1000, "--dir", tmp_path)
     assert result.code == 0, result.err
     for number, stage in enumerate(STAGES, start=1):
         assert f"{number}. {stage.title}" in result.lines
