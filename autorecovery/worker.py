@@ -20,6 +20,7 @@ from autorecovery.context import RecoveryContext
 from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Parked, Reason, Verdict
 from autorecovery.replicator import Replicator, Throttle
+from autorecovery.worker_placement import is_asked_for, relocate
 from autorecovery.worker_repair import Ending, LedgerRepair, Order, RepairResult, access_of
 from autorecovery.worker_statistics import WorkerStatistics
 from ledger_client.errors import NotEnoughBookiesError, RecoveryError, UnreadableEntryError
@@ -257,6 +258,10 @@ class Worker:
         )
         result = await repair.run()
         self.statistics.fragments_done += result.fragments
+        if result.ending is Ending.WHOLE and is_asked_for(self._context, lock):
+            result, moves = await relocate(self._context, self._replicator, lock, result, count)
+            self.statistics.relocated += moves > 0
+            self.statistics.fragments_done += moves
         return result
 
     async def _order(self, lock: Lock) -> Order:

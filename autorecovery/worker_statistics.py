@@ -19,6 +19,7 @@ class WorkerStatistics:
         self.entries_unread = 0
         self.deferred = 0
         self.fenced = 0
+        self.relocated = 0
         self.locks_lost = 0
         self.parked = 0
         self.in_work = 0
@@ -31,6 +32,7 @@ class WorkerStatistics:
         yield counter(f"{name}NUM_ENTRIES_WRITTEN", self.entries_copied)
         yield counter(f"{name}NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION", self.entries_unread)
         yield counter(f"{name}NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER", self.deferred)
+        yield counter(f"{name}NUM_NOT_ADHERING_PLACEMENT_LEDGERS_REPLICATED", self.relocated)
         yield counter("quire_replication_worker_bytes", self.bytes_copied)
         yield counter("quire_replication_worker_fragments", self.fragments_done)
         yield counter("quire_replication_worker_writers_fenced", self.fenced)
