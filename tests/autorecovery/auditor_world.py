@@ -71,9 +71,10 @@ class FakeBookies:
 
     def ask(self, bookie_id: BookieId, request: Request) -> None:
         self.requests.append((bookie_id, request))
-        trouble = self.trouble.get(bookie_id, lambda _: None)(request)
-        if trouble is not None:
-            request.sink([Answer(request.request_id, trouble)])
+        trouble = self.trouble.get(bookie_id)
+        outcome = None if trouble is None else trouble(request)
+        if outcome is not None:
+            request.sink([Answer(request.request_id, outcome)])
             return
         stored = self.entries.get(bookie_id)
         if stored is None:
