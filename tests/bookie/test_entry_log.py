@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -19,8 +20,9 @@ from bookie.storage.entry_log_writer import CHUNK_BYTES, EntryLogWriter, seal_ol
 from bookie.storage.index_format import StoredLedgerState
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.run_builder import rebuild_value
-from runtime.memory_files import MemoryFileSystem
+from runtime.memory_files import MemoryFile, MemoryFileSystem
 from runtime.memory_inodes import Keep
+from tests.bookie.machine import Machine, small_options
 from tests.bookie.test_entry_log_format import STORE_ID, entry, record
 from wire.errors import CorruptionError
 
@@ -421,3 +423,48 @@ def test_log_that_cannot_be_opened_leaves_no_file_behind() -> None:
     with pytest.raises(CorruptionError):
         open_log(files)
     assert counter.open_paths == []
+
+
+def test_page_cache_need_not_keep_more_than_the_end_of_what_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dropped: list[tuple[str, int]] = []
+
+    def drop_cached(file: MemoryFile, size: int = 0) -> None:
+        dropped.append((file.path, size))
+
+    monkeypatch.setattr(MemoryFile, "drop_cached", drop_cached)
+    files = file_system()
+    header = LogHeader(1, LogKind.FLUSH, STORE_ID, 1000)
+    writer = EntryLogWriter(files, DIRECTORY, header, cached_bytes=5000)
+    append(writer, 1, [1], payload=400)
+    writer.sync()
+    assert not dropped
+    append(writer, 1, [2], payload=1000)
+    assert not dropped  # it is not synced yet
+    writer.sync()
+    assert dropped == [(writer.path, writer.size - 5000)]
+    assert writer.size > 5000
+
+
+def test_older_logs_leave_the_page_cache_once_the_newest_fills_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dropped: list[str] = []
+
+    def drop_cached(file: MemoryFile, size: int = 0) -> None:
+        if size == 0:
+            dropped.append(file.path.rpartition("/")[2])
+
+    monkeypatch.setattr(MemoryFile, "drop_cached", drop_cached)
+    engine = replace(small_options().engine, log_bytes=12_000, log_cached_bytes=8000)
+    machine = Machine(options=replace(small_options(), engine=engine))
+    machine.start()
+    seen = []
+    for entry_id in range(10):
+        machine.add(1, [(entry_id, bytes(3000))], entry_id)
+        machine.engine.checkpoint()
+        machine.settle()
+        seen.append(len(dropped))
+    assert dropped[:2] == ["00000001.log", "00000002.log"]
+    assert seen[2] == 0  # the second log holds one entry: the first one is still worth keeping
