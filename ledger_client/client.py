@@ -35,7 +35,7 @@ from ledger_client.writer import LedgerWriter
 from metadata.cluster import open_cluster
 from metadata.connect import open_store
 from metadata.discovery import Bookies, BookieWatcher
-from metadata.ledgers import Ledgers
+from metadata.ledgers import LedgerExistsError, Ledgers
 from metadata.model import LedgerMetadata, new_ledger
 from metadata.update import LedgerGoneError, VersionedLedger
 from metadata.uri import parse_metadata_uri
@@ -185,7 +185,11 @@ class LedgerClient:
             ctime_ms=time.time_ns() // 1_000_000,
         )
         with reaching_metadata("no ledger could be created"):
-            ledger = await create_record(environment, template, ledger_id=wanted)
+            try:
+                ledger = await create_record(environment, template, ledger_id=wanted)
+            except LedgerExistsError as error:
+                error.ledger_id = ledger_id
+                raise
         access = Access.of(ledger.metadata.ledger_id, digest_type, password)
         writer = LedgerWriter(environment, ledger, access, options, given_entry_ids=given_entry_ids)
         environment.handles.add(writer)

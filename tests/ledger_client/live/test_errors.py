@@ -108,8 +108,9 @@ async def test_ledger_id_that_is_taken(cluster: LiveCluster) -> None:
     async with LedgerClient(cluster.uri) as client:
         async with await client.create(ledger_id=88_888) as ledger:
             await ledger.append(b"mine")
-        with pytest.raises(LedgerExistsError, match="choose another id"):
+        with pytest.raises(LedgerExistsError, match="choose another id") as caught:
             await client.create(ledger_id=88_888)
+        assert caught.value.ledger_id == 88_888
         reader = await client.open(88_888)
         assert [entry.payload async for entry in reader.read(0, 0)] == [b"mine"]
 
