@@ -113,6 +113,15 @@ def test_neighbours_are_cut_out_of_their_block_whatever_their_sizes(sizes: list[
         ]
 
 
+def test_entries_of_one_block_are_read_in_any_order() -> None:
+    machine = stored({n: b"%d" % n for n in range(9)})
+    for asked in ([3, 1, 1, 2, 5, 4, 0], [0, 1, 2, 8], [5, 6, 6, 8], [8, 7, 6], [2, 4, 3, 5]):
+        found = machine.engine.read_run(1, asked)
+        assert [entry[32:] for entry in found if isinstance(entry, bytes)] == [
+            b"%d" % n for n in asked
+        ]
+
+
 def count_look_ups(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The entry ids that the index is asked for from now on."""
     index = machine.engine.directories[0].index
