@@ -85,7 +85,8 @@ def join_records(entries: Sequence[bytes]) -> bytes:
     sizes = set(map(len, entries))
     if len(sizes) == 1:  # the same size before each: a separator, and one call in C
         separator = _SIZE.pack(sizes.pop())
-        return separator + separator.join(entries)
+        # Empty first, since `separator + ...` would make a second block of the same size.
+        return separator.join([b"", *entries])
     pack = _SIZE.pack
     pieces: list[bytes] = []
     for entry in entries:
