@@ -296,15 +296,12 @@ class Copy:
         """No source is left. What they said counts for all entries, or each is asked for alone."""
         ids = reading.piece.entry_ids
         said = [reading.said.get(slot) for slot in reading.piece.sources]
-        if all(outcome is Outcome.NO_SUCH_LEDGER for outcome in said):
-            self._lose(ids)  # also where there is no source at all
-        elif len(ids) == 1 and reading.is_proof:
-            if all(outcome in _HOLE for outcome in said):
-                self._lose(ids)
-            else:
-                self.unread.add(ids)
-        elif any(outcome is not None and outcome not in _HOLE for outcome in said):
+        if any(outcome is not None and outcome not in _HOLE for outcome in said):
             self.unread.add(ids)
+        elif reading.is_proof and len(ids) == 1:
+            self._lose(ids)
+        elif all(outcome is Outcome.NO_SUCH_LEDGER for outcome in said):
+            self._lose(ids)  # also where there is no source at all
         else:
             piece = reading.piece
             for part in (ids[:1], ids[1:]):

@@ -380,12 +380,16 @@ async def test_disabled_worker_takes_nothing_until_enabled(autojump_clock: Clock
         await context.marks.settings.disable()
     await world.close(context)
 
+    is_enabled = False
+
     async def enable(context: RecoveryContext) -> None:
+        nonlocal is_enabled
         await trio.sleep(100)
         assert not world.bookies.requests
         await context.marks.settings.enable()
+        is_enabled = True
 
-    await world.work_until(lambda: not world.marked(), beside=enable)
+    await world.work_until(lambda: is_enabled and not world.marked(), beside=enable)
     assert world.is_whole(1)
 
 

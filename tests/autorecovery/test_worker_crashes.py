@@ -13,10 +13,13 @@ import trio
 import trio.testing
 
 from autorecovery.config import WorkerConfig
+from autorecovery.context import RecoveryContext
+from autorecovery.worker_repair import CommitCopies
 from metadata.faults import Fault, Outcome
 from metadata.model import LedgerState
 from metadata.paths import LayoutType, LedgerPaths
 from metadata.store import SessionId
+from metadata.update import MetadataConflictError
 from tests.autorecovery.auditor_world import ROOT
 from tests.autorecovery.worker_world import PATHS, RepairWorld, bookie, until
 from wire.types import LedgerId
@@ -115,6 +118,47 @@ async def test_commit_without_the_lock_is_refused(autojump_clock: Clock) -> None
     assert world.record(1) == before
     await world.heal(number=8)
     assert world.is_whole(1)
+
+
+async def test_copy_stops_when_the_lock_is_lost(autojump_clock: Clock) -> None:
+    """F34: whoever has the lock now may give the same bookie up as a target."""
+    world = RepairWorld(6, worker=WorkerConfig(bytes_per_second=100_000))
+    world.ledger(1, entries=6000)
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+
+    async def expire(context: RecoveryContext) -> None:
+        await until(lambda: "Adds after" in world.steps)
+        assert world.worker_session is not None
+        await context.marks.settings.disable()  # it must not simply begin again
+        world.metadata.expire(SessionId(world.worker_session))
+        lost_at = trio.current_time()
+        await trio.sleep(10)
+        late = [name for name in world.steps_since(lost_at + 0.01) if name.startswith("Adds")]
+        assert not late
+        await context.marks.settings.enable()
+
+    worker = await world.work_until(lambda: not world.marked(), beside=expire)
+    assert worker.statistics.locks_lost == 1
+    assert world.is_whole(1)
+
+
+def test_commit_is_for_the_range_that_was_copied() -> None:
+    """A fragment that ends elsewhere by now holds entries that nobody has copied."""
+    world = closed_world()
+    metadata = world.record(1)
+    swap = {0: (bookie(0), bookie(5))}
+    good = CommitCopies(first_entry_id=0, last_entry_id=19, replacements=swap).apply(metadata)
+    assert good is not None
+    assert good.fragments[0].ensemble[0] == bookie(5)
+    assert good.fragments[1] == metadata.fragments[1]
+    for first, last in ((0, 18), (0, 39), (1, 19)):
+        with pytest.raises(MetadataConflictError):
+            CommitCopies(first_entry_id=first, last_entry_id=last, replacements=swap).apply(
+                metadata
+            )
+    done = CommitCopies(first_entry_id=0, last_entry_id=19, replacements=swap).apply(good)
+    assert done is None, "what is done already is not done again"
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ANSWER_LOST, Outcome.REQUEST_LOST])

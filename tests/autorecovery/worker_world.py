@@ -129,6 +129,7 @@ class SlowBookies(FakeBookies):
 class RepairWorld(AuditWorld):
     def __init__(self, bookies: int = 4, *, worker: WorkerConfig | None = None) -> None:
         self.steps: list[str] = []
+        self._stepped_at: list[float] = []
         self.crash_at: int | None = None
         self.on_step: Callable[[int], None] = lambda number: None
         self.worker_session: int | None = None
@@ -145,11 +146,16 @@ class RepairWorld(AuditWorld):
     def _step(self, name: str) -> bool:
         """Count a step; whether the worker dies at it."""
         self.steps.append(name)
+        self._stepped_at.append(trio.current_time())
         self.on_step(len(self.steps) - 1)
         is_last = len(self.steps) - 1 == self.crash_at
         if is_last and self._crash is not None:
             self._crash.cancel()
         return is_last
+
+    def steps_since(self, moment: float) -> list[str]:
+        pairs = zip(self.steps, self._stepped_at, strict=True)
+        return [name for name, at in pairs if at >= moment]
 
     def _faults(self, request: StoreRequest) -> Fault | None:
         if self._step(f"store {request.verb} {request.path}"):
@@ -179,6 +185,7 @@ class RepairWorld(AuditWorld):
             worker = Worker(context)
             self.worker_session = context.store.session
             self.steps.clear()  # those of the start count for nothing
+            self._stepped_at.clear()
             with trio.move_on_after(PATIENCE_SECONDS) as patience:
                 async with trio.open_nursery() as nursery:
                     self._crash = nursery.cancel_scope
