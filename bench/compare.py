@@ -80,13 +80,13 @@ def trials(*, ledgers: int) -> list[Trial]:
         Trial(
             "recovery, 50 entries",
             "recover",
-            {"size": 1024, "entries": 50, "ledgers": 10},
+            {"size": 1024, "entries": 50, "ledgers": 5},
             (OURS, OURS_ON_APACHE, *APACHE[:2]),
         ),
         Trial(
             "tail",
             "tail",
-            {"size": 100, "entries": 50, "pause_ms": 20, "lac_ms": 10},
+            {"size": 100, "entries": 30, "pause_ms": 20, "lac_ms": 10},
             (OURS, OURS_ON_APACHE, *APACHE_V3),
         ),
     ]

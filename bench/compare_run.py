@@ -19,7 +19,9 @@ from bench.peers.process import OurBookie
 from runtime.local_zookeeper import LocalZookeeper
 
 BOOKIES: Final = 3
-_READ_BYTES: Final = 64 << 20  # of payload in a ledger that is read
+#: Of a ledger that is read, whichever is less; it is read again and again.
+_READ_BYTES: Final = 16 << 20
+_READ_ENTRIES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Bench:
         """Written once per cluster, by our client: its entries are the same as anybody's."""
         key = (side.cluster, size)
         if key not in self._ledgers:
-            entries = min(200_000, _READ_BYTES // size)
+            entries = min(_READ_ENTRIES, _READ_BYTES // size)
             given: dict[str, object] = {"size": size, "outstanding": 2000, "entries": entries}
             self._ledgers[key] = self._run("add", Side("ours", side.cluster), given)["ledger"]
         return self._ledgers[key]
