@@ -6,6 +6,7 @@ Exactly one object per ledger. Forgetting is safe only for objects whose state i
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,8 +45,9 @@ class Ledgers:
         #: Where a ledger that no index knows may go. Replay narrows it down, block by block.
         self.homes: Sequence[int] = range(len(indexes))
         # In the order of loading. Use only sets a flag (`touched`); whoever is oldest and was used
-        # since the last look goes to the end. Cheaper per use than keeping an exact order.
-        self._objects: dict[int, Ledger] = {}
+        # since the last look goes to the end. Cheaper per use than keeping an exact order. A plain
+        # dictionary would not do: to find its first item it passes all that stood before it.
+        self._objects: OrderedDict[int, Ledger] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -99,9 +101,10 @@ class Ledgers:
     def _forget_some(self) -> None:
         for _ in range(_EVICTION_LOOKS):
             ledger_id, ledger = next(iter(self._objects.items()))
-            del self._objects[ledger_id]
             if ledger.is_pinned or ledger.touched:
                 ledger.touched = False
-                self._objects[ledger_id] = ledger
-            elif len(self._objects) <= self._count_max:
-                return
+                self._objects.move_to_end(ledger_id)
+            else:
+                del self._objects[ledger_id]
+                if len(self._objects) <= self._count_max:
+                    return
