@@ -105,7 +105,7 @@ class LogTable:
                     continue
                 piece += keys[at : at + room]
                 if sizes:
-                    moved[log_id] = moved.get(log_id, 0) + sum(sizes[at : at + room])
+                    moved[log_id] = sum(sizes[at : at + room])
                 at += room
         if piece:
             self._apply(piece, moved)

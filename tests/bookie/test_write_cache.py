@@ -63,11 +63,14 @@ def test_part_holds_the_newest_of_whatever_came_alone_in_frames_or_in_batches(se
         first = following if rng.random() < 0.7 else rng.randrange(following + 1)
         entries = some_entries(rng, first, rng.choice((1, 3, FRAMES_MIN, 40, 700)))
         ids = list(entries)
-        if rng.random() < 0.7:
+        way = rng.choice(("frames", "frames", "batch", "v3"))
+        if way == "frames":
             add = received(entries)
             part.add_frames(add.entry_ids, add.data, add.bounds)
-        else:
+        elif way == "batch":
             part.add_run(run_of(ids, list(entries.values())))
+        else:
+            part.add_entries(ids, entries.values())
         model |= entries
         following = max(model) + 1
         probe = rng.choice(ids)
