@@ -131,6 +131,7 @@ async def test_copy_stops_when_the_lock_is_lost(autojump_clock: Clock) -> None:
         await until(lambda: "Adds after" in world.steps)
         assert world.worker_session is not None
         await context.marks.settings.disable()  # it must not simply begin again
+        await trio.sleep(2)
         world.metadata.expire(SessionId(world.worker_session))
         lost_at = trio.current_time()
         await trio.sleep(10)
