@@ -26,7 +26,7 @@ $(STAMP): constraints.txt setup.cfg pyproject.toml
 	@rm -f $(STAMP)
 	@$(RUN) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@$(RUN) -m pip install --quiet --requirement constraints.txt
-	@$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@PYTHONWARNINGS=ignore $(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job, end to end, on this machine

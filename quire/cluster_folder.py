@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from quire.processes import is_alive
+from quire.processes import is_ours
 from wire.errors import LedgerError
 
 FOLDER_DEFAULT: Final = "quire-data"
@@ -199,10 +199,10 @@ class ClusterFolder:
         if text is None:
             return []
         try:
-            pids = [int(bookie["pid"]) for bookie in json.loads(text)["bookies"]]
+            found = [(int(row["pid"]), str(row["dir"])) for row in json.loads(text)["bookies"]]
         except (ValueError, KeyError, TypeError):
             return []
-        return [pid for pid in pids if is_alive(pid)]
+        return [pid for pid, folder in found if is_ours(pid, folder)]
 
     def _text(self, path: Path) -> str | None:
         try:

@@ -183,3 +183,13 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return not Path("/proc/self").exists()  # no such file system here: believe the signal
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def is_ours(pid: int, mention: str) -> bool:
+    """Whether a process lives and its command line mentions this; numbers are given out again."""
+    if not is_alive(pid):
+        return False
+    try:
+        return mention in Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return not Path("/proc/self").exists()  # no such file system here: better too careful

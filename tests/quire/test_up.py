@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import trio
 
 from ledger_client import LedgerClient
+from quire.cluster_folder import ClusterFolder
 from quire.processes import is_alive
 from tests.quire.commands import Cluster, quire, quire_process, running_cluster, wait_until
 from tests.support.zookeeper import fresh_root_path, shared_zookeeper
@@ -185,13 +188,23 @@ def test_folder_that_cannot_be_used_is_left_alone(
 
 
 def test_processes_of_an_earlier_run_are_not_joined_by_others(tmp_path: Path) -> None:
-    """A record that names a living process: its bookies may still write to the folder."""
-    record = {"bookies": [{"pid": os.getpid()}]}
+    """A record that names a living bookie: it may still write to the folder."""
+    place = str(tmp_path / "bookie-1")
     (tmp_path / "plan.json").write_text(plan_of())
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()", place], stdin=subprocess.PIPE
+    ) as process:
+        record = {"bookies": [{"pid": process.pid, "dir": place}]}
+        (tmp_path / "cluster.json").write_text(json.dumps(record))
+        result = quire("up", "--dir", tmp_path)
+        assert result.code == 1
+        assert f"may still be there ({process.pid})" in result.error
+
+
+def test_number_of_a_dead_bookie_may_belong_to_anybody(tmp_path: Path) -> None:
+    record = {"bookies": [{"pid": os.getpid(), "dir": str(tmp_path / "bookie-1")}]}
     (tmp_path / "cluster.json").write_text(json.dumps(record))
-    result = quire("up", "--dir", tmp_path)
-    assert result.code == 1
-    assert f"may still be there ({os.getpid()})" in result.error
+    assert ClusterFolder(tmp_path).leftover_pids() == []
 
 
 def test_place_that_is_no_folder_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The bookie of this process, as the check that ends limbo wants to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import trio
+
+from bookie.server import RunningBookie
+from wire.types import BookieId, LedgerId
+
+#: States looked at before other tasks get their turn.
+_STEP: int = 1000
+
+
+class RunningLimbo:
+    """A `LimboBookie` around a bookie that runs."""
+
+    def __init__(self, running: RunningBookie, *, started_ms: int) -> None:
+        self._running = running
+        self._started_ms = started_ms
+
+    @property
+    def bookie_id(self) -> BookieId:
+        return self._running.identity.bookie_id
+
+    @property
+    def needs_check(self) -> bool:
+        return self._running.store.needs_integrity_check
+
+    @property
+    def started_ms(self) -> int:
+        return self._started_ms
+
+    async def ledgers_in_limbo(self) -> Collection[LedgerId]:
+        """What the indexes say, and above all what memory says, which may be in no index yet."""
+        engine = self._running.store.engine
+        found = {ledger.id for ledger in engine.in_memory() if ledger.limbo}
+        count = 0
+        for directory in engine.directories:
+            for ledger_id, state in directory.index.ledger_states():
+                if state.limbo and state.tombstone is None:
+                    found.add(ledger_id)
+                count += 1
+                if count % _STEP == 0:
+                    await trio.lowlevel.checkpoint()
+        return {ledger_id for ledger_id in found if engine.ledger(ledger_id).limbo}
+
+    async def put_in_limbo(self, ledger_id: LedgerId) -> None:
+        await self._set(ledger_id, is_on=True)
+
+    async def end_limbo(self, ledger_id: LedgerId) -> None:
+        await self._set(ledger_id, is_on=False)
+
+    async def _set(self, ledger_id: LedgerId, *, is_on: bool) -> None:
+        is_durable = trio.Event()
+        self._running.store.engine.set_limbo(ledger_id, is_on, is_durable.set)
+        await is_durable.wait()
+
+    async def end_check(self) -> None:
+        self._running.store.integrity_checked()
