@@ -149,17 +149,15 @@ class Replicator:
             accepted=accepted,
         )
         running = _Running(core, access)
-        handle = _Handle(running.mail)
-        self.client.handles.add(handle)
         try:
-            while not core.is_over and not core.failed:
-                copied = (core.entries_copied, core.bytes_copied)
-                self._begin(running)
-                await self._wait(running)
-                if progress is not None and core.entries_copied > copied[0]:
-                    progress(core.entries_copied - copied[0], core.bytes_copied - copied[1])
+            with self.client.waking(running.mail):
+                while not core.is_over and not core.failed:
+                    copied = (core.entries_copied, core.bytes_copied)
+                    self._begin(running)
+                    await self._wait(running)
+                    if progress is not None and core.entries_copied > copied[0]:
+                        progress(core.entries_copied - copied[0], core.bytes_copied - copied[1])
         finally:
-            self.client.handles.discard(handle)
             for left in running.open.values():
                 self.throttle.give_back(left.targets, left.size)
         return core
@@ -271,16 +269,6 @@ class Replicator:
         opened = running.open.pop(request_id)
         seconds = trio.current_time() - opened.sent_at if is_timed else None
         self.throttle.give_back(opened.targets, opened.size, seconds=seconds)
-
-
-class _Handle:
-    """Wakes a copy when the client goes away."""
-
-    def __init__(self, mail: Mailbox) -> None:
-        self._mail = mail
-
-    def on_client_closed(self) -> None:
-        self._mail.close()
 
 
 def _verified(access: Access, entry_ids: range, answer: Answer) -> tuple[Outcome, int, bytes]:

@@ -227,7 +227,7 @@ class Worker:
     async def _repair(self, lock: Lock) -> None:
         ledger_id, began = lock.ledger_id, trio.current_time()
         result = await self._attempt(lock)
-        if result.ending is Ending.GROWING and await self._may_recover(result):
+        if result.ending is Ending.GROWING and self._grace_seconds(result) <= 0:
             verdict = await self._recover(result)
             if verdict is None:
                 result = await self._attempt(lock)
@@ -298,15 +298,11 @@ class Worker:
     # ------------------------------------------------------------------ open ledgers
 
     def _grace_seconds(self, result: RepairResult) -> float:
+        """How long the writer may still take to help itself."""
         assert result.ledger is not None
         return self._grace.wait_seconds(
             result.ledger.metadata, result.growing, self._absences, now=trio.current_time()
         )
-
-    async def _may_recover(self, result: RepairResult) -> bool:
-        """Whether the writer had its time; asked of the newest record that there is."""
-        assert result.ledger is not None
-        return self._grace_seconds(result) <= 0
 
     async def _recover(self, result: RepairResult) -> Verdict | None:
         """Fence the ledger and close it; why not, if that cannot be done now."""

@@ -177,6 +177,10 @@ class Engine:
     def ledger(self, ledger_id: int) -> Ledger:
         return self._ledgers.get(ledger_id)
 
+    def in_memory(self) -> Sequence[Ledger]:
+        """The ledgers that memory knows; states of some of them are in no index yet."""
+        return self._ledgers.in_memory()
+
     def fence(self, ledger_id: int, key: bytes | None, token: object) -> tuple[Status, bool]:
         """Refuse ordinary adds from now on. (status, whether to wait for `token`).
 
