@@ -281,6 +281,25 @@ async def test_all_bookies_away_at_once_is_the_store_and_no_loss(
         assert world.marked() == {1: {bookie(0)}}
 
 
+async def test_an_audit_while_nobody_is_in_sight_settles_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It was ordered and has met all ledgers, but whoever stays away must still be acted upon."""
+    world = AuditWorld()
+    world.ledger(1)
+    async with auditing(world) as (_, context, _):
+        await settled()
+        world.leave(*world.names)
+        await settled()
+        await context.marks.settings.trigger_audit()
+        await trio.sleep(5)
+        assert world.marked() == {}
+        for number in (1, 2, 3):
+            world.join(bookie(number))
+        await trio.sleep(60)
+        assert world.marked() == {1: {bookie(0)}}
+
+
 async def test_an_auditor_whose_session_expires_stands_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

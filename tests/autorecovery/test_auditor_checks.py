@@ -351,6 +351,31 @@ async def test_checks_keep_still_while_a_lost_bookie_is_waited_for(autojump_cloc
         nursery.cancel_scope.cancel()
 
 
+async def test_a_check_in_progress_does_not_mark_a_bookie_that_is_waited_for(
+    autojump_clock: Clock,
+) -> None:
+    """F44: the restart falls into a check that has read its records already."""
+    settings = AuditorConfig(
+        ledger_check_seconds=86_400, lost_bookie_delay_seconds=900, check_bytes_per_second=1000
+    )
+    world = AuditWorld(auditor=settings)
+    for number in range(40):
+        world.ledger(number)
+    async with world.context() as context, trio.open_nursery() as nursery:
+        auditor = Auditor(context)
+        nursery.start_soon(auditor.run)
+        await trio.sleep(20)
+        before = auditor.statistics.counts.ledgers_checked
+        world.leave(bookie(0))
+        await trio.sleep(100)
+        assert before < auditor.statistics.counts.ledgers_checked < 40
+        world.join(bookie(0))
+        await trio.sleep(300)
+        assert auditor.statistics.counts.ledgers_checked == 40
+        assert world.marked() == {}
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_check_stands_still_while_disabled(autojump_clock: Clock) -> None:
     world = AuditWorld(auditor=AuditorConfig(ledger_check_seconds=3600))
     world.ledger(1)
@@ -415,9 +440,11 @@ async def test_open_ledgers_are_never_recovered_by_the_auditor(autojump_clock: C
     world = AuditWorld(auditor=settings)
     world.ledger(1, state=LedgerState.OPEN)
     async with world.context() as context, trio.open_nursery() as nursery:
-        nursery.start_soon(Auditor(context).run)
+        auditor = Auditor(context)
+        nursery.start_soon(auditor.run)
         await trio.sleep(100)
         assert (await context.client.ledgers.read(_ONE)).metadata.state is LedgerState.OPEN
+        assert auditor.statistics.counts.stale_recoveries == 0
         assert not any(
             isinstance(request, Reads) and request.fence_key for _, request in world.pool.requests
         )

@@ -141,6 +141,22 @@ async def test_decommission_ends_when_nobody_works(autojump_clock: Clock) -> Non
     assert world.marked() == {1: {bookie(0)}}
 
 
+async def test_a_single_copy_is_judged_without_a_worker(autojump_clock: Clock) -> None:
+    """Apache's workers give no verdicts; the record says enough."""
+    world = AuditWorld(5)
+    world.ledger(1, (0, (0,)), (4, (1,)), ack_quorum=1)
+    world.leave(bookie(0))
+    start = trio.current_time()
+    async with world.context() as context:
+        report = await decommission(context, bookie(0))
+    assert trio.current_time() - start < 10
+    verdict = report.stuck[ONE]
+    assert (verdict.reason, verdict.lost) == (Reason.NO_SOURCE, ((0, 3),))
+    assert verdict.text == (
+        "no source: waiting for bk0:3181: the only copies of entries 0-3 are there"
+    )
+
+
 async def test_a_running_bookie_is_not_decommissioned(autojump_clock: Clock) -> None:
     world = AuditWorld()
     async with world.context() as context:
