@@ -46,12 +46,11 @@ from ledger_client.errors import (
     EntryTooLargeError,
     InvalidEntryIdError,
     error_of,
-    kind_of,
 )
 from ledger_client.intake import Batch, Intake, Part, joined
+from ledger_client.record import Event, LedgerRecord
 from ledger_client.requests import Answer, Mailbox
 from ledger_client.sender import Sender
-from metadata import update
 from metadata.model import LedgerMetadata
 from metadata.update import VersionedLedger
 from wire.errors import LedgerError
@@ -86,15 +85,15 @@ class LedgerWriter:
     ) -> None:
         self.id: LedgerId = access.ledger_id
         self._environment = environment
-        self._ledger = ledger
         self._core = Writer(ledger.metadata, options, request_ids=environment.request_ids)
         self._has_given_ids = given_entry_ids
         self._is_deferred = self._core.options.deferred_sync
         self._sender = Sender(
             environment, access, self._core.distribution, deferred_sync=self._is_deferred
         )
+        self._record = LedgerRecord(environment, ledger, self._core, self._post)
         self._mail = Mailbox()
-        self._events: deque[Callable[[], list[Command]]] = deque()
+        self._events: deque[Event] = deque()
         self._intake = Intake()  # not handed to the core yet
         self._is_waiting_for_room = False
         self._taken = Batch()  # the one that is being handed over
@@ -126,7 +125,7 @@ class LedgerWriter:
     @property
     def metadata(self) -> LedgerMetadata:
         """The ledger's record as this handle knows it."""
-        return self._ledger.metadata
+        return self._record.metadata
 
     async def append(self, payload: bytes, *, entry_id: int | None = None) -> int:
         """Write one entry; its id, once enough bookies have it on disk.
@@ -401,10 +400,8 @@ class LedgerWriter:
                 case ForceEnded(force_id, failure):
                     if force_id in self._forces:
                         self._forces[force_id].end(failure)
-                case ChangeEnsemble():
-                    self._environment.nursery.start_soon(self._change, command)
-                case CloseLedger():
-                    self._environment.nursery.start_soon(self._record_end, command)
+                case ChangeEnsemble() | CloseLedger():
+                    self._record.obey(command)
                 case RetryLater(delay_seconds):
                     self._environment.nursery.start_soon(self._retry, delay_seconds)
                 case CloseEnded():
@@ -441,42 +438,10 @@ class LedgerWriter:
         self._environment.handles.discard(self)
         self._environment.pool.unlisten(self)
 
-    # ------------------------------------------------------------------ the record
-
-    def _post(self, event: Callable[[], list[Command]]) -> None:
+    def _post(self, event: Event) -> None:
+        """Have the owner act on something that happened elsewhere."""
         self._events.append(event)
         self._mail.wake()
-
-    async def _change(self, command: ChangeEnsemble) -> None:
-        await trio.sleep(command.delay_seconds)
-        core = self._core
-        chosen = self._environment.replacements(core.ensemble, command.failed, command.avoid)
-        if not chosen:
-            self._post(partial(core.on_change_failed, FailureKind.NOT_ENOUGH_BOOKIES))
-            return
-        change = update.ChangeEnsemble(
-            first_entry_id=command.first_entry_id, failed=command.failed, replacements=chosen
-        )
-        try:
-            await self._update(change)
-        except LedgerError as error:
-            self._post(partial(core.on_change_failed, kind_of(error)))
-            return
-        metadata = self._ledger.metadata
-        self._post(lambda: core.on_ensemble_changed(metadata, trio.current_time()))
-
-    async def _record_end(self, command: CloseLedger) -> None:
-        close = update.Close(last_entry_id=command.last_entry_id, length=command.length)
-        try:
-            await self._update(close)
-        except LedgerError as error:
-            self._post(partial(self._core.on_close_failed, kind_of(error)))
-            return
-        self._post(self._core.on_closed)
-
-    async def _update(self, change: update.LedgerUpdate) -> None:
-        updated = await self._environment.ledgers.update(self.id, change, known=self._ledger)
-        self._ledger = updated.ledger
 
     async def _retry(self, delay_seconds: float) -> None:
         await trio.sleep(delay_seconds)
