@@ -60,7 +60,7 @@ class Bench:
         cpu = sum(bookie.cpu_seconds() for bookie in cluster.bookies) - before
         if "entries" in found:
             entries = found["entries"]
-            found["rate"] = entries / found["seconds"]
+            found["rate"] = entries / found.pop("seconds")
             found["client_us"] = found["cpu_seconds"] / entries * 1e6
             found["bookie_us"] = cpu / entries / BOOKIES * 1e6
         return found

@@ -83,6 +83,7 @@ public final class Load {
             conf.setUseV2WireProtocol("v2".equals(given.get("wire")));
             conf.setThrottleValue(0);
             conf.setReadEntryTimeout(60);
+            conf.setAddEntryTimeout(60);  // a busy machine is slow, and nobody's failure
             if (role.equals("explicit")) {
                 conf.setExplictLacInterval(number(given, "lac_ms"));
             }
