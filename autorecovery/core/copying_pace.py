@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-WINDOW_BYTES_MIN: Final = 256 * 1024
-WINDOW_BYTES_FIRST: Final = 1024 * 1024
+#: Four pieces: less, and on a machine that is busy with others a copy waits more than it works.
+WINDOW_BYTES_MIN: Final = 1024 * 1024
+WINDOW_BYTES_FIRST: Final = 2 * 1024 * 1024
 WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
 #: Answers are late when they take this many times as long as the fastest, and at least this long.
 _LATE_FACTOR: Final = 4.0
-_LATE_SECONDS_MIN: Final = 0.03
+_LATE_SECONDS_MIN: Final = 0.05
 #: The fastest answer is forgotten slowly: a bookie that is busier for good is not late for ever.
-_FORGET: Final = 1.01
+_FORGET: Final = 1.03
 #: One shrinking per so many seconds: answers that were under way already say nothing new.
 _SHRINK_SECONDS: Final = 0.1
 

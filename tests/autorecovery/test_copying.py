@@ -303,11 +303,15 @@ def test_window_grows_while_answers_are_prompt_and_shrinks_when_they_are_late() 
         pace.sent(100_000)
         pace.answered(100_000, seconds=0.002, now=float(moment))
     grown = pace.window_bytes
-    assert grown > 2_000_000
-    for moment in range(100, 200):
+    assert grown > 4_000_000
+    for moment in range(100, 130):
         pace.sent(100_000)
         pace.answered(100_000, seconds=0.5, now=float(moment))
     assert WINDOW_BYTES_MIN <= pace.window_bytes < grown / 4
+    for moment in range(130, 400):
+        pace.sent(100_000)
+        pace.answered(100_000, seconds=0.5, now=float(moment))
+    assert pace.window_bytes > grown / 4, "a bookie that is slow for good is not late for ever"
     assert pace.in_flight_bytes == 0
 
 
