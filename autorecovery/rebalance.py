@@ -8,6 +8,7 @@ are not its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,11 +72,12 @@ async def plan_rebalance(
         bytes_max=bytes_max,
     )
     scan = LedgerScan(context.client.ledgers, chance=context.client.chance)
-    async for chunk in scan.chunks():
-        if planner.is_done:
-            break
-        for ledger in chunk.ledgers:
-            planner.offer(ledger.metadata)
+    async with aclosing(scan.chunks()) as chunks:
+        async for chunk in chunks:
+            if planner.is_done:
+                break
+            for ledger in chunk.ledgers:
+                planner.offer(ledger.metadata)
     return planner.plan()
 
 
