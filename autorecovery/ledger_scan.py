@@ -8,7 +8,8 @@ losing the store for longer than our patience ends the scan with an error, never
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -58,15 +59,16 @@ class LedgerScan:
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         # No nursery is open at a `yield`: whoever stops in mid scan leaves nothing behind.
-        async for ids in self._ids():
-            if self._pause is not None:
-                await self._pause()
-            await self._pace.spend(len(ids))
-            chunk = await self.read(ids)
-            self.count += len(ids)
-            yield chunk
+        async with aclosing(self._ids()) as walk:
+            async for ids in walk:
+                if self._pause is not None:
+                    await self._pause()
+                await self._pace.spend(len(ids))
+                chunk = await self.read(ids)
+                self.count += len(ids)
+                yield chunk
 
-    async def _ids(self) -> AsyncIterator[list[LedgerId]]:
+    async def _ids(self) -> AsyncGenerator[list[LedgerId], None]:
         size = CHUNK_LEDGERS
         if self._pace.per_second:
             size = max(1, min(size, int(self._pace.per_second)))
