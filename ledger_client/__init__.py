@@ -45,8 +45,14 @@ _refuse_strangers()
 from ledger_client.bookie_info import BookieSpace  # noqa: E402
 from ledger_client.client import LedgerClient  # noqa: E402
 from ledger_client.core.options import ChangeMode, StormLimits, WriterOptions  # noqa: E402
+from ledger_client.core.placement import DefaultPolicy, PlacementPolicy  # noqa: E402
 from ledger_client.core.quarantine import QuarantineOptions  # noqa: E402
 from ledger_client.core.reader import ReadOptions  # noqa: E402
+from ledger_client.core.topology_placement import (  # noqa: E402
+    RackAware,
+    RegionAware,
+    ZoneAware,
+)
 from ledger_client.entries import EntryReader, LedgerEntry  # noqa: E402
 from ledger_client.errors import (  # noqa: E402
     BookieFailedError,
@@ -67,6 +73,8 @@ from ledger_client.errors import (  # noqa: E402
 from ledger_client.health import ClientStatistics, CorruptCopy  # noqa: E402
 from ledger_client.reader import LedgerReader  # noqa: E402
 from ledger_client.tail import LedgerTail  # noqa: E402
+from ledger_client.topology import Topology, TopologyScript, TopologyTable  # noqa: E402
+from ledger_client.weights import SpaceOptions  # noqa: E402
 from ledger_client.writer import LedgerWriter  # noqa: E402
 from metadata.discovery import Bookies  # noqa: E402
 from metadata.ledgers import LedgerExistsError  # noqa: E402
@@ -94,6 +102,7 @@ __all__ = [
     "ClientStatistics",
     "CorruptCopy",
     "CorruptEntryError",
+    "DefaultPolicy",
     "DigestType",
     "DuplicateEntryIdError",
     "EntryReader",
@@ -114,15 +123,23 @@ __all__ = [
     "MetadataUnavailableError",
     "NoSuchEntryError",
     "NotEnoughBookiesError",
+    "PlacementPolicy",
     "QuarantineOptions",
     "QuorumTimeoutError",
+    "RackAware",
     "ReadOptions",
     "RecoveryError",
+    "RegionAware",
+    "SpaceOptions",
     "StormLimits",
     "TooManyChangesError",
+    "Topology",
+    "TopologyScript",
+    "TopologyTable",
     "TransientError",
     "UnauthorizedError",
     "UnreadableEntryError",
     "WriterOptions",
     "WrongDigestTypeError",
+    "ZoneAware",
 ]

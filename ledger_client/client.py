@@ -31,6 +31,8 @@ from ledger_client.pool import Pool
 from ledger_client.reader import LedgerReader
 from ledger_client.recovery import LedgerRecovery
 from ledger_client.tail import LedgerTail
+from ledger_client.topology import Topology
+from ledger_client.weights import SpaceOptions, SpaceWatch
 from ledger_client.writer import LedgerWriter
 from metadata.cluster import open_cluster
 from metadata.connect import open_store
@@ -57,6 +59,8 @@ class LedgerClient:
         uri: str,
         *,
         policy: PlacementPolicy | None = None,
+        topology: Topology | None = None,
+        space: SpaceOptions | None = None,
         quarantine: QuarantineOptions | None = None,
         session_seconds: float = SESSION_SECONDS,
         network: Network | None = None,
@@ -64,6 +68,8 @@ class LedgerClient:
     ) -> None:
         self._uri = parse_metadata_uri(uri)
         self._policy = policy or DefaultPolicy()
+        self._topology = topology
+        self._space = None if space is None else SpaceWatch(space)
         self._quarantine = quarantine
         self._session_seconds = session_seconds
         self._network = network or SocketNetwork()
@@ -102,11 +108,17 @@ class LedgerClient:
             nursery=nursery,
             request_ids=itertools.count(1),
         )
+        if self._space is not None:
+            self._open.weights = self._space.current
         try:
             with reaching_metadata(f"the bookies at {self._uri} cannot be listed"):
                 await nursery.start(watcher.run)
             await nursery.start(pool.run)
             nursery.start_soon(_follow_bookies, watcher, pool)
+            if self._topology is not None:
+                await nursery.start(self._topology.follow, self.bookies, watcher.wait_changed)
+            if self._space is not None:
+                nursery.start_soon(self._space.run, self._open)
         except BaseException:
             await self._shut()
             raise
@@ -153,13 +165,15 @@ class LedgerClient:
         ledger_id: int | None = None,
         given_entry_ids: bool = False,
         deferred_sync: bool = False,
+        shrink_ensemble: bool = False,
         options: WriterOptions | None = None,
     ) -> LedgerWriter:
         """A new ledger, to be written by the handle that is returned and by nobody else.
 
         With `given_entry_ids` every append names its entry id. With `deferred_sync` bookies
-        acknowledge entries before they are on disk, and `force` has them synced. A caller that is
-        cancelled here leaves no ledger behind.
+        acknowledge entries before they are on disk, and `force` has them synced. With
+        `shrink_ensemble` fewer bookies than asked for will do, down to the write quorum. A caller
+        that is cancelled here leaves no ledger behind.
         """
         environment = self._environment
         if not ensemble_size >= write_quorum >= ack_quorum >= 1:
@@ -172,7 +186,10 @@ class LedgerClient:
         if deferred_sync:
             options = replace(options, deferred_sync=True)
         ensemble = environment.new_ensemble(
-            ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            shrink=shrink_ensemble,
         )
         template = new_ledger(
             ledger_id=LedgerId(0),

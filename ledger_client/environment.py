@@ -68,6 +68,8 @@ class Environment:
     nursery: trio.Nursery
     #: One counter for all handles: a number names one request of the whole client.
     request_ids: Iterator[int]
+    #: How often to choose each bookie, where free space counts.
+    weights: Callable[[], Mapping[BookieId, float]] = dict
     #: Held weakly: an iteration that somebody forgot is nobody's to wake.
     handles: WeakSet[Handle] = field(default_factory=WeakSet)
 
@@ -88,6 +90,7 @@ class Environment:
             writable=bookies.writable,
             read_only=bookies.read_only - bookies.writable,
             quarantined=self._avoided,
+            weights=self.weights(),
         )
 
     @property
@@ -97,8 +100,9 @@ class Environment:
         return known.quarantined(now) | frozenset(known.failing(now))
 
     def new_ensemble(
-        self, *, ensemble_size: int, write_quorum: int, ack_quorum: int
+        self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, shrink: bool = False
     ) -> tuple[BookieId, ...]:
+        """NotEnoughBookiesError if there are too few, or too few where the policy wants them."""
         cluster = self.cluster
         chosen = choose_ensemble(
             self.policy,
@@ -107,11 +111,19 @@ class Environment:
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
             chance=self.chance,
+            shrink=shrink,
         )
         if chosen is None:
+            wanted = write_quorum if shrink else ensemble_size
+            present = len(cluster.writable)
+            what = f"a ledger over {wanted} bookies was asked for, {present} are writable"
+            if present < wanted:
+                raise NotEnoughBookiesError(
+                    f"{what}: start more of them, or ask for a smaller ensemble"
+                )
             raise NotEnoughBookiesError(
-                f"a ledger over {ensemble_size} bookies was asked for, {len(cluster.writable)} are "
-                "writable: start more of them, or ask for a smaller ensemble"
+                f"{what}, but not in enough fault domains for the placement policy: start bookies "
+                "elsewhere, correct the topology, or do not enforce it"
             )
         return chosen
 
@@ -120,6 +132,9 @@ class Environment:
         ensemble: Sequence[BookieId],
         failed: Mapping[int, BookieId],
         avoid: Collection[BookieId],
+        *,
+        write_quorum: int,
+        ack_quorum: int,
     ) -> dict[int, BookieId]:
         return choose_replacements(
             self.policy,
@@ -128,6 +143,8 @@ class Environment:
             failed=failed,
             chance=self.chance,
             avoid=avoid,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
         )
 
     def read_order(self, slots: Sequence[int], ensemble: Sequence[BookieId]) -> Sequence[int]:

@@ -50,7 +50,14 @@ class LedgerRecord:
     async def _change(self, command: ChangeEnsemble) -> None:
         await trio.sleep(command.delay_seconds)
         core = self._core
-        chosen = self._environment.replacements(core.ensemble, command.failed, command.avoid)
+        metadata = self.metadata
+        chosen = self._environment.replacements(
+            core.ensemble,
+            command.failed,
+            command.avoid,
+            write_quorum=metadata.write_quorum,
+            ack_quorum=metadata.ack_quorum,
+        )
         if not chosen:
             self._post(partial(core.on_change_failed, FailureKind.NOT_ENOUGH_BOOKIES))
             return

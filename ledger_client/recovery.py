@@ -149,8 +149,13 @@ class LedgerRecovery:
                 self._send(command)
             case ChooseReplacements():
                 await trio.sleep(command.delay_seconds)
+                metadata = self._ledger.metadata
                 chosen = self._environment.replacements(
-                    command.ensemble, command.failed, command.avoid
+                    command.ensemble,
+                    command.failed,
+                    command.avoid,
+                    write_quorum=metadata.write_quorum,
+                    ack_quorum=metadata.ack_quorum,
                 )
                 self._commands.extend(self._core.on_replacements(chosen, trio.current_time()))
             case ReadLength(entry_id):

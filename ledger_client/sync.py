@@ -43,6 +43,8 @@ from ledger_client.health import ClientStatistics
 from ledger_client.loop import Loop
 from ledger_client.reader import LedgerReader as AsyncReader
 from ledger_client.tail import LedgerTail as AsyncTail
+from ledger_client.topology import Topology
+from ledger_client.weights import SpaceOptions
 from ledger_client.writer import LedgerWriter as AsyncWriter
 from metadata.discovery import Bookies
 from metadata.model import LedgerMetadata
@@ -66,11 +68,18 @@ class LedgerClient:
         uri: str,
         *,
         policy: PlacementPolicy | None = None,
+        topology: Topology | None = None,
+        space: SpaceOptions | None = None,
         quarantine: QuarantineOptions | None = None,
         session_seconds: float = SESSION_SECONDS,
     ) -> None:
         self._client = asynchronous.LedgerClient(
-            uri, policy=policy, quarantine=quarantine, session_seconds=session_seconds
+            uri,
+            policy=policy,
+            topology=topology,
+            space=space,
+            quarantine=quarantine,
+            session_seconds=session_seconds,
         )
         self._loop = Loop(self._client)
 
@@ -107,6 +116,7 @@ class LedgerClient:
         ledger_id: int | None = None,
         given_entry_ids: bool = False,
         deferred_sync: bool = False,
+        shrink_ensemble: bool = False,
         options: WriterOptions | None = None,
     ) -> LedgerWriter:
         job = partial(
@@ -120,6 +130,7 @@ class LedgerClient:
             ledger_id=ledger_id,
             given_entry_ids=given_entry_ids,
             deferred_sync=deferred_sync,
+            shrink_ensemble=shrink_ensemble,
             options=options,
         )
         return LedgerWriter(self._loop, self._loop.call(job))

@@ -85,7 +85,13 @@ class LedgerWriter:
     ) -> None:
         self.id: LedgerId = access.ledger_id
         self._environment = environment
-        self._core = Writer(ledger.metadata, options, request_ids=environment.request_ids)
+        spread = None
+        if options is not None and options.acks_across_domains:
+            write_quorum = ledger.metadata.write_quorum
+            spread = partial(environment.policy.is_spread, write_quorum=write_quorum)
+        self._core = Writer(
+            ledger.metadata, options, request_ids=environment.request_ids, spread=spread
+        )
         self._has_given_ids = given_entry_ids
         self._is_deferred = self._core.options.deferred_sync
         self._sender = Sender(

@@ -35,6 +35,8 @@ class WriterOptions:
     change_mode: ChangeMode = ChangeMode.IMMEDIATE
     #: Bookies may acknowledge before they sync; then only `force` moves the LAC.
     deferred_sync: bool = False
+    #: An ack quorum counts only if the placement policy finds it spread over fault domains.
+    acks_across_domains: bool = False
     #: An add without an ack quorum after this long ends the handle. None: it waits for ever.
     quorum_timeout_seconds: float | None = None
     #: The LAC goes out by itself after so long without an add. None: only with entries.
