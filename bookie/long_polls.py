@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -96,8 +95,6 @@ class LongPolls:
         if request.ledger_id < 0:
             reply(_answer(request, Status.NO_LEDGER))
             return
-        if request.previous_lac is not None and request.previous_lac < NO_ENTRY:
-            request = replace(request, previous_lac=NO_ENTRY)  # there is nothing below "none"
         ledger = self._operations.guarded(
             partial(self._operations.engine.ledger, request.ledger_id)
         )
@@ -221,9 +218,12 @@ class LongPolls:
             else:
                 reply(_answer(request, found))
 
-        self._operations.warm(
-            partial(self._operations.engine.read, request.ledger_id, following), answer
-        )
+        if following < 0:
+            self._deliver_nothing(request, reply, lac)
+        else:
+            self._operations.warm(
+                partial(self._operations.engine.read, request.ledger_id, following), answer
+            )
 
     def _deliver_nothing(self, request: ReadRequest, reply: Reply, lac: int) -> None:
         def answer(last: int | Status) -> None:

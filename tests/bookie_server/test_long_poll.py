@@ -92,15 +92,6 @@ async def test_shorter_poll_ends_before_a_longer_one_that_came_first(
         assert trio.current_time() < 1
 
 
-async def test_poll_from_below_nothing_is_a_poll_from_nothing() -> None:
-    async with running() as world:
-        writer, reader = await begun(world)
-        await parked(world, reader, replace(POLL, previous_lac=-7))
-        await writer.ask_v3(add(1, 0))
-        found = await answer(reader)
-        assert (found.status, found.entry_id, found.max_lac) == (Status.OK, 0, 0)
-
-
 async def test_add_that_does_not_raise_the_lac_wakes_nobody() -> None:
     async with running() as world:
         writer, reader = await begun(world)
