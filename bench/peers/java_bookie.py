@@ -39,6 +39,8 @@ class JavaBookie(PeerBookie):
         "Ledger fenced/deleted while writing",
         # A client that ended while answers were on their way.
         "Connection reset by peer",
+        # Of a machine that is too busy; the bookie registers again.
+        "connection to the ZooKeeper server has expired",
     )
     is_ours = False
     # A JVM that a signal ends says 128 and its number, also after a proper shutdown.

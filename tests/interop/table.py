@@ -11,6 +11,8 @@ import pytest
 from bench.peers.jars import NEWEST, OLDER
 
 OURS, APACHE, MIXED = "ours", "apache", "mixed"
+NOT_RUN = "not run"
+_TAKES_OVER = " takes over"
 _BOOKIES = {OURS: "our bookies", APACHE: "Apache's", MIXED: "both in one ensemble"}
 
 
@@ -61,13 +63,14 @@ class _Row:
         outcomes = self.outcomes.get(column, [])
         if outcomes:
             return "pass" if all(outcomes) else "**fail**"
-        return "n/a" if column in self.reasons else "not run"
+        return "n/a" if column in self.reasons else NOT_RUN
 
 
 class Results:
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
         self._crossings: dict[tuple[str, str, str], list[bool]] = {}
+        self._old: dict[tuple[str, str], str] = {}  # by title of the row and heading of the column
 
     def add_row(self, mark: pytest.Mark, test: str, columns: list[Column]) -> list[Column]:
         """Learn of a test; the columns that it applies to."""
@@ -97,9 +100,13 @@ class Results:
     # ------------------------------------------------------------------ as text
 
     def write(self, path: Path) -> None:
-        """Replace the tables between the two marks in a Markdown file."""
+        """Replace the tables between the two marks in a Markdown file.
+
+        Cells that were not run stay as they are, so a part of the matrix can be run again.
+        """
         before, _, rest = path.read_text().partition(_BEGIN)
-        _, _, after = rest.partition(_END)
+        old, _, after = rest.partition(_END)
+        self._old = _cells(old)
         path.write_text(f"{before}{_BEGIN}\n{self.markdown()}\n{_END}{after}")
 
     def markdown(self) -> str:
@@ -111,10 +118,10 @@ class Results:
         return "\n\n".join(part for part in parts if part)
 
     def _rows_table(self, what: str, columns: list[Column]) -> str:
-        rows = [row for row in self._rows.values() if row.columns == columns and row.outcomes]
+        rows = [row for row in self._rows.values() if row.columns == columns]
+        lines = [[row.title, *(self._cell(row, column) for column in columns)] for row in rows]
         if not rows:
             return ""
-        lines = [[row.title, *map(row.cell, columns)] for row in rows]
         table = _table([what, *(column.heading for column in columns)], lines)
         reasons = sorted(
             {
@@ -125,21 +132,47 @@ class Results:
         )
         return f"{table}\n\nNot applicable:\n\n" + "\n".join(reasons) if reasons else table
 
+    def _cell(self, row: _Row, column: Column) -> str:
+        found = row.cell(column)
+        return self._old.get((row.title, column.heading), found) if found == NOT_RUN else found
+
     def _crossings_table(self) -> str:
         """Who took over whose ledger: passed of tried, over digests, shapes and record formats."""
-        if not self._crossings:
-            return ""
-        pairs = sorted({(writer, other) for writer, other, _ in self._crossings})
         kinds = [OURS, APACHE, MIXED]
+        known = {title for title, _ in self._old if title.endswith(_TAKES_OVER)}
+        titles = {(w, o): f"{w} writes, {o}{_TAKES_OVER}" for w, o, _ in self._crossings}
+        names = {title: pair for pair, title in titles.items()}
         lines = []
-        for writer, other in pairs:
-            cells = [self._crossings.get((writer, other, kind), []) for kind in kinds]
-            lines.append([f"{writer} writes, {other} takes over", *map(_count, cells)])
+        for title in sorted(known | set(names)):
+            pair = names.get(title, ("", ""))
+            cells = [_count(self._crossings.get((*pair, kind), [])) for kind in kinds]
+            old = [self._old.get((title, _BOOKIES[kind]), NOT_RUN) for kind in kinds]
+            new = zip(cells, old, strict=True)
+            lines.append([title, *(before if cell == NOT_RUN else cell for cell, before in new)])
+        if not lines:
+            return ""
         return _table(["Take-overs that passed", *(_BOOKIES[kind] for kind in kinds)], lines)
 
 
+def _cells(text: str) -> dict[tuple[str, str], str]:
+    """The cells of Markdown tables, by the first cell of their line and of their column."""
+    found: dict[tuple[str, str], str] = {}
+    head: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            head = []
+        elif not head:
+            head = cells
+        elif set(cells[0]) != {"-"}:
+            found |= {
+                (cells[0], name): cell for name, cell in zip(head[1:], cells[1:], strict=True)
+            }
+    return found
+
+
 def _count(outcomes: list[bool]) -> str:
-    text = f"{sum(outcomes)} of {len(outcomes)}" if outcomes else "not run"
+    text = f"{sum(outcomes)} of {len(outcomes)}" if outcomes else NOT_RUN
     return text if all(outcomes) else f"**{text}**"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from bench.peers.cluster import PeerCluster
 from bench.peers.process import PeerBookie
@@ -153,6 +154,15 @@ def test_fence_outlives_kill_and_restart(
     assert other.open(writer.getId()).getLastAddConfirmed() == 4
 
 
+def is_readable(client: JavaClient, ledger_id: int) -> bool:
+    """The client's own list of bookies follows a while behind ZooKeeper's."""
+    try:
+        client.open(ledger_id).readEntries(0, 0)
+    except Py4JJavaError:
+        return False
+    return True
+
+
 @row("bookie turned read-only: listed so, read from, left by its writers")
 def test_read_only_bookie_still_serves_readers(
     client: JavaClient, other: JavaClient, cluster: PeerCluster
@@ -170,6 +180,7 @@ def test_read_only_bookie_still_serves_readers(
     eventually(
         lambda: client.read_only() == other.read_only() == {bookie_id}, "listed as read-only"
     )
+    eventually(lambda: is_readable(other, alone.getId()), "its readers have found it again")
     assert entries_of(other.open(alone.getId()).readEntries(0, 19)) == payloads(20)
     # A refusal that comes after the quorum has confirmed the entry is acted upon by the next one.
     written = payloads(10)

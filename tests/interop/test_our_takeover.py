@@ -155,7 +155,11 @@ def test_read_only_bookie_serves_readers(
 
     bookie.stop()
     bookie.start(forceReadOnlyBookie="true")
-    eventually(lambda: ours.bookies().read_only == {bookie.bookie_id}, "listed as read-only")
+    for client in (ours, second):
+        eventually(
+            lambda client=client: client.bookies().read_only == {bookie.bookie_id},  # type: ignore[misc]
+            "listed as read-only",
+        )
     assert read_all(second, alone.id) == payloads(20)
     # A refusal that comes after the quorum has confirmed the entry is acted upon by the next one.
     written = payloads(10)

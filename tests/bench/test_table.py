@@ -1,0 +1,37 @@
+"""The tables of the interop matrix: a part that is run again replaces its own cells only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.table import OUR_COLUMNS, Results
+
+MARKS = "before\n<!-- written by make interop -->\n<!-- end -->\nafter\n"
+
+
+def run(path: Path, *, passed: bool, column: int, crossing: bool | None = None) -> str:
+    results = Results()
+    results.add_row(pytest.mark.row("add", older=True).mark, "test_add", OUR_COLUMNS)
+    node = f"tests/interop/test_x.py::test_add[{OUR_COLUMNS[column]}-CRC32]"
+    results.note(node, passed=passed)
+    if crossing is not None:
+        results.note_crossing(writer="ours", other="Java v2", bookies="mixed", passed=crossing)
+    results.write(path)
+    return path.read_text()
+
+
+def test_second_run_keeps_the_cells_that_it_did_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "interop.md"
+    path.write_text(MARKS)
+    text = run(path, passed=False, column=0, crossing=True)
+    assert "| add | **fail** | not run | not run |" in text
+    text = run(path, passed=True, column=1)
+    assert "| add | **fail** | pass | not run |" in text
+    assert "| ours writes, Java v2 takes over | not run | not run | 1 of 1 |" in text
+    text = run(path, passed=True, column=0, crossing=False)
+    assert "| add | pass | pass | not run |" in text
+    assert "| ours writes, Java v2 takes over | not run | not run | **0 of 1** |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
