@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.interop.table import OUR_COLUMNS, Results
 
 MARKS = "before\n<!-- written by make interop -->\n<!-- end -->\nafter\n"
@@ -13,7 +11,7 @@ MARKS = "before\n<!-- written by make interop -->\n<!-- end -->\nafter\n"
 
 def run(path: Path, *, passed: bool, column: int, crossing: bool | None = None) -> str:
     results = Results()
-    results.add_row(pytest.mark.row("add", older=True).mark, "test_add", OUR_COLUMNS)
+    results.add_row("add", {"older": True}, "test_add", OUR_COLUMNS)
     node = f"tests/interop/test_x.py::test_add[{OUR_COLUMNS[column]}-CRC32]"
     results.note(node, passed=passed)
     if crossing is not None:

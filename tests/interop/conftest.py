@@ -52,7 +52,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if row is None:
         return
     columns = OUR_COLUMNS if "ours" in metafunc.fixturenames else JAVA_COLUMNS
-    cells = results.add_row(row, metafunc.function.__name__, columns)
+    [title], name = row.args, metafunc.function.__name__
+    cells = results.add_row(title, row.kwargs, name, columns)
     metafunc.parametrize("column", cells, ids=str, indirect=True, scope="session")
 
 

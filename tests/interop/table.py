@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
 
 from bench.peers.jars import NEWEST, OLDER
 
@@ -72,15 +70,16 @@ class Results:
         self._crossings: dict[tuple[str, str, str], list[bool]] = {}
         self._old: dict[tuple[str, str], str] = {}  # by title of the row and heading of the column
 
-    def add_row(self, mark: pytest.Mark, test: str, columns: list[Column]) -> list[Column]:
-        """Learn of a test; the columns that it applies to."""
-        [title] = mark.args
+    def add_row(
+        self, title: str, about: Mapping[str, object], test: str, columns: list[Column]
+    ) -> list[Column]:
+        """Learn of a test, and what its mark says about it; the columns that it applies to."""
         row = self._rows[test] = _Row(title, columns)
         applies = []
         for column in columns:
-            if reason := mark.kwargs.get(column.wire) or mark.kwargs.get(column.bookies):
-                row.reasons[column] = reason
-            elif not column.is_older or mark.kwargs.get("older"):
+            if reason := about.get(column.wire) or about.get(column.bookies):
+                row.reasons[column] = str(reason)
+            elif not column.is_older or about.get("older"):
                 applies.append(column)
         return applies
 
