@@ -51,8 +51,12 @@ _FATAL: Mapping[Outcome, FailureKind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
-    #: Entries being read or written at a time. A few too many are read past the end, no harm.
+    #: Entries being read or written at a time, at first. A few too many are read past the end, no
+    #: harm. A long tail, left by a writer that was killed in a large batch, widens the window as
+    #: it goes on: up to so many entries, and about so many bytes.
     window: int = 16
+    window_max: int = 1024
+    window_bytes_max: int = 4 * 1024 * 1024
     #: Ask the whole write set at once: one round trip per window, and no waiting for a slow bookie.
     ask_all: bool = True
     storm: StormLimits = field(default_factory=StormLimits)
@@ -91,6 +95,8 @@ class Recovery:
         #: Recorded by the closing write only, where of two with the same start the later counts.
         self._working: list[Fragment] = []
         self._is_finishing = False
+        self._found = 0  # entries read so far, and the bytes of all but the first of them
+        self._found_bytes = 0
 
     # ------------------------------------------------------------------ S0 to S3
 
@@ -178,8 +184,16 @@ class Recovery:
                         self._failure(FailureKind.UNAUTHORIZED, "a bookie refuses the password")
                     )
                 case _:
-                    commands += self._reads.ask_through(self._acked + self.options.window)
+                    commands += self._reads.ask_through(self._acked + self._window)
         return commands + self._finish_if_done()
+
+    @property
+    def _window(self) -> int:
+        options = self.options
+        wide = min(options.window_max, self._found)
+        if self._found_bytes > 0:
+            wide = min(wide, options.window_bytes_max * self._found // self._found_bytes)
+        return max(options.window, wide)
 
     def _push(self, found: list[tuple[int, object]], now: float) -> list[Command]:
         """The same ids, payloads and lengths, with the LAC of the beginning in every header.
@@ -190,6 +204,10 @@ class Recovery:
         """
         assert self._adds is not None
         first = self._pushed + 1
+        if self._length is not None:
+            # Where callers chose the ids, lengths come in any order: count too much, not too little.
+            self._found_bytes += abs(found[-1][0] - self._length)
+        self._found += len(found)
         self._pushed += len(found)
         self._length = found[-1][0]
         package = PackageRecovered(first, self._lac0, tuple(found))

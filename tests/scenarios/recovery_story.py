@@ -38,7 +38,9 @@ class RecoveryStory:
         self.recovery = Recovery(
             self.metadata,
             RecoveryOptions(
-                window=arguments.number("window", 1), ask_all="sequential" not in arguments.words
+                window=arguments.number("window", 1),
+                window_max=arguments.number("window-max", 1),
+                ask_all="sequential" not in arguments.words,
             ),
         )
         self.entries: dict[int, int] = {}  # request to entry

@@ -14,7 +14,7 @@ from metadata.model import LedgerState
 from tests.ledger_client.core.world import RecoveringClient, World, WriterClient
 from wire.types import BookieId
 
-ONE = RecoveryOptions(window=1)
+ONE = RecoveryOptions(window=1, window_max=1)
 
 
 def world_with_entries(count: int, *, confirmed: bool = True) -> tuple[World, WriterClient]:

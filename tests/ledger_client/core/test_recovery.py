@@ -83,3 +83,30 @@ def test_recovery_of_fifty_entries_takes_few_messages() -> None:
     assert client.world.metadata.length == sum(e % 7 + 1 for e in range(50))
     # Claim, fence (there and back), four windows of read and add, the end, close.
     assert rounds <= 24
+
+
+def rounds_to_recover(entries: int, options: RecoveryOptions) -> int:
+    world = World(1, (3, 3, 2))
+    WriterClient(world).append(entries)
+    world.run(100_000)
+    RecoveringClient(world, options)
+    rounds = 0
+    while world.network:
+        rounds += 1
+        world.run(len(world.network))
+    assert world.metadata.last_entry_id == entries - 1
+    return rounds
+
+
+def test_long_tail_is_recovered_in_windows_that_grow_with_it() -> None:
+    """A writer killed within one large batch: nothing of it was told to be confirmed."""
+    narrow = rounds_to_recover(2000, RecoveryOptions(window_max=16))
+    wide = rounds_to_recover(2000, RecoveryOptions())
+    assert wide < narrow / 8
+
+
+def test_window_does_not_grow_beyond_its_bytes() -> None:
+    """Entries here have four bytes on the average: sixty-four bytes are one first window."""
+    narrow = rounds_to_recover(500, RecoveryOptions(window_max=16))
+    bounded = rounds_to_recover(500, RecoveryOptions(window_bytes_max=64))
+    assert bounded >= narrow - 4
