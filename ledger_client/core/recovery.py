@@ -205,7 +205,7 @@ class Recovery:
         assert self._adds is not None
         first = self._pushed + 1
         if self._length is not None:
-            # Where callers chose the ids, lengths come in any order: count too much, not too little.
+            # Where callers chose the ids, lengths come in any order: rather count too much.
             self._found_bytes += abs(found[-1][0] - self._length)
         self._found += len(found)
         self._pushed += len(found)
