@@ -24,7 +24,9 @@ from autorecovery.settings import ProcessSettings, own_id
 from autorecovery.worker import run_worker
 from ledger_client.core.placement import DefaultPolicy, PlacementPolicy
 from ledger_client.environment import Environment
+from ledger_client.placement_config import placement_of
 from ledger_client.pool import Pool
+from ledger_client.topology import Topology
 from metadata.cluster import open_cluster
 from metadata.cookies import Cookies
 from metadata.discovery import BookieWatcher
@@ -54,6 +56,7 @@ async def opened_context(
     registry: Registry | None = None,
     network: Network | None = None,
     policy: PlacementPolicy | None = None,
+    topology: Topology | None = None,
     chance: random.Random | None = None,
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> AsyncIterator[RecoveryContext]:
@@ -91,6 +94,8 @@ async def opened_context(
                 await nursery.start(watcher.run)
                 await nursery.start(pool.run)
                 nursery.start_soon(_follow_bookies, watcher, pool)
+                if topology is not None:
+                    await nursery.start(topology.follow, client.bookies, watcher.wait_changed)
                 yield RecoveryContext(
                     store=store,
                     cluster=cluster,
@@ -133,6 +138,9 @@ async def running_autorecovery(
     policy: PlacementPolicy | None = None,
 ) -> AsyncIterator[RecoveryContext]:
     """Auditor and worker run during the block, and leave their vote and locks behind orderly."""
+    topology: Topology | None = None
+    if policy is None:
+        policy, topology = placement_of(settings.placement)
     async with (
         opened_context(
             settings.open_metadata,
@@ -142,6 +150,7 @@ async def running_autorecovery(
             registry=registry,
             network=network,
             policy=policy,
+            topology=topology,
         ) as context,
         trio.open_nursery(strict_exception_groups=True) as nursery,
     ):

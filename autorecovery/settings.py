@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
 from autorecovery.context import RecoverySettings
+from ledger_client.placement_config import PlacementConfig
 from metadata.connect import open_store
 from metadata.model import InvalidMetadataError, check_bookie_id
 from metadata.store import MetadataStore
@@ -27,6 +28,7 @@ class ProcessSettings:
     metadata: MetadataConfig
     metadata_uri: MetadataUri
     latency_window_seconds: float
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
 
     def open_metadata(self) -> AbstractAsyncContextManager[MetadataStore]:
         """A connection with a session of its own: locks and votes live and die with it."""
@@ -52,6 +54,7 @@ def process_settings(settings: Settings) -> ProcessSettings:
         metadata=metadata,
         metadata_uri=parse_metadata_uri(metadata.uri()),
         latency_window_seconds=float(settings.build(StatsConfig).latency_window_seconds),
+        placement=settings.build(PlacementConfig),
     )
 
 
