@@ -1,0 +1,1 @@
+"""Decisions of the data source, as plain functions: values in, values out."""
