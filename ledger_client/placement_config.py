@@ -63,8 +63,8 @@ class PlacementConfig:
         minimum=1,
         doc="Regions that each ack quorum spans at least.",
     )
-    regions: str = option(
-        "reppRegionsToWrite", "", doc="Regions to write to, with `;` between them. Empty: all."
+    regions: str | None = option(
+        "reppRegionsToWrite", None, doc="Regions to write to, with `;` between them. Unset: all."
     )
     enforces_regions: bool = option(
         "reppEnableDurabilityEnforcementInReplace",
@@ -134,7 +134,7 @@ def placement_of(config: PlacementConfig) -> tuple[PlacementPolicy, Topology | N
             minimum_regions=config.minimum_regions,
             minimum_racks=config.minimum_racks,
             enforce_replacement=config.enforces_regions,
-            regions=[name for name in config.regions.split(";") if name],
+            regions=[name for name in (config.regions or "").split(";") if name],
             local=local,
         )
     else:

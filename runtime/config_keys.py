@@ -231,6 +231,7 @@ minUsableSizeForHighPriorityWrites int 1073741824
 minUsableSizeForIndexFileCreation int 104857600
 nettyMaxFrameSizeBytes int 5242880
 nettyUsePooledBuffers bool true
+networkTopologyScriptFileName str unset
 networkTopologyStabilizePeriodSeconds int 0
 numAddWorkerThreads int 1
 numChannelsPerBookie int 1
@@ -270,6 +271,9 @@ registrationManagerClass str org.apache.bookkeeper.discover.ZKRegistrationManage
 reorderReadSequenceEnabled bool true
 repairedPlacementPolicyNotAdheringBookieEnabled bool false
 replicationRateByBytes int -1
+reppEnableDurabilityEnforcementInReplace bool false
+reppMinimumRegionsForDurability int 2
+reppRegionsToWrite str unset
 requestTimerNumTicks int 1024
 requestTimerTickDurationMs int 10
 rereplicationEntryBatchSize int 10
