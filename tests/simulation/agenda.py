@@ -14,12 +14,21 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0.0
         self.acts = 0  # done so far
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._put = 0
 
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
+    def after(self, seconds: float, act: Callable[[], object]) -> None:
         self._put += 1
         heappush(self._heap, (self.now + seconds, self._put, act))
+
+    def step(self, until: float) -> bool:
+        """Let the next act happen, if it is due by `until`; whether there was one."""
+        if not self._heap or self._heap[0][0] > until:
+            return False
+        self.now, _, act = heappop(self._heap)
+        act()
+        self.acts += 1
+        return True
 
     def run(self, until: float, acts_max: int = 200_000) -> None:
         """Let everything due by `until` happen, and what it brings about."""

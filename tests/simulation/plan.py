@@ -28,6 +28,8 @@ FAULT_SECONDS: Final = 2.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     seed: int
+    #: The row of the fault table whose prefix is played first; empty: chance alone.
+    script: str = ""
     shape: tuple[int, int, int] = (3, 3, 2)
     spares: int = 2
     appends: int = 8  # calls of the writer's caller
@@ -38,6 +40,11 @@ class Plan:
     ask_all: bool = True
     idle_lac: bool = True
     delayed_change: bool = False
+    no_change: bool = False  # failed bookies are asked again instead
+    quorum_timeout: bool = False
+    grouped: bool = False  # the writer hears several answers at once
+    parallel_reads: bool = False
+    generous: bool = False  # bookies answer a read of many with more than was asked for
     deferred_sync: bool = False
     given_ids: bool = False
     batch_share: float = 1.0  # of the bookies that answer a batch once
@@ -48,8 +55,10 @@ class Plan:
     # faults
     loss: float = 0.0
     spikes: float = 0.0  # share of messages that are held up for long
+    twice: float = 0.0  # share of answers to adds that come twice
     crashes: int = 0
     torn: bool = False  # a crash may keep some of what was not synced
+    stalls: int = 0  # disks that sync nothing for a while
     pauses: int = 0
     partitions: int = 0
     read_only: int = 0
@@ -103,6 +112,13 @@ class Plan:
             wipes=1 if sometimes(0.15) else 0,
             clock_jumps=1 if sometimes(0.15) else 0,
             repairs=1 if sometimes(0.2) else 0,
+            no_change=sometimes(0.08),
+            quorum_timeout=sometimes(0.1),
+            grouped=sometimes(0.3),
+            parallel_reads=sometimes(0.2),
+            generous=sometimes(0.3),
+            twice=0.2 if sometimes(0.2) else 0.0,
+            stalls=chance.randrange(1, 3) if sometimes(0.2) else 0,
         )  # fmt: skip
 
     @property
@@ -115,7 +131,7 @@ class Plan:
         found = []
         for field in fields(self):
             value, plain = getattr(self, field.name), field.default
-            if field.name in ("seed", "shape") or value == plain:
+            if field.name in ("seed", "script", "shape") or value == plain:
                 continue
             if field.name in ("tempo", "patience"):
                 continue
@@ -130,6 +146,6 @@ class Plan:
 
 
 _COUNTS: Final = frozenset(
-    {"appends", "batch_max", "recoverers", "readers", "crashes", "pauses", "partitions",
+    {"appends", "batch_max", "recoverers", "readers", "crashes", "pauses", "partitions", "stalls",
      "store_away", "deaths"}
 )  # fmt: skip

@@ -66,6 +66,7 @@ class ModelBookie:
         self.answers_batches = world.chance.random() < world.plan.batch_share
         self.has_lost = False
         self._held: list[Callable[[], None]] | None = None  # while paused
+        self._is_stalled = False
         self._start()
 
     def _start(self) -> None:
@@ -163,6 +164,8 @@ class ModelBookie:
     def read_many(self, entry_ids: range, reply: Callable[..., None]) -> None:
         """The entries from the first on, up to one that cannot be served."""
         good: list[tuple[int, Entry]] = []
+        if self.world.plan.generous:
+            entry_ids = range(entry_ids.start, entry_ids.stop + 3 * entry_ids.step, entry_ids.step)
         for entry_id in entry_ids:
             entry = self.entries.get(entry_id)
             if entry is None:
@@ -227,7 +230,18 @@ class ModelBookie:
         if not self._syncing:
             self._sync()
 
+    def stall(self) -> None:
+        """The disk takes its time: nothing is synced, and nothing acknowledged that waits."""
+        self._is_stalled = True
+
+    def go_on(self) -> None:
+        self._is_stalled = False
+        if self._journal and not self._syncing:
+            self._sync()
+
     def _sync(self) -> None:
+        if self._is_stalled:
+            return
         self._syncing, self._journal = self._journal, []
         life = self._life
         seconds = 0.001 + 0.004 * self.world.chance.random()

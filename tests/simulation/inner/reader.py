@@ -54,7 +54,10 @@ class RangeReader:
         self._client = client
         self._done = done
         self._entries: dict[int, Entry] = {}
-        options = ReadOptions(entries_max=4, speculative_seconds=0.1)
+        parallel = client.world.plan.parallel_reads
+        options = ReadOptions(
+            entries_max=4, bytes_max=8, ahead_bytes=16, speculative_seconds=0.1, parallel=parallel
+        )
         self._core = RangeRead(metadata, first=first, last=last, options=options)
         self.obey(self._core.start(client.now))
 
@@ -113,7 +116,12 @@ class RangeReader:
             self.obey(self._core.on_answers([answer], client.now))
 
         client.world.network.ask(
-            client, bookie, lambda reply: bookie.read_many(ask.entry_ids, reply), answered
+            client,
+            bookie,
+            lambda reply: bookie.read_many(ask.entry_ids, reply),
+            answered,
+            kind="get",
+            entry=ask.first,
         )
 
 
@@ -199,7 +207,11 @@ class FollowingReader(Client):
                 obey(core.on_answers([LacAnswer(command.request_id, outcome, lac)]))
 
             self.world.network.ask(
-                self, bookie, lambda reply: bookie.read_lac(reply, fence=False), answered
+                self,
+                bookie,
+                lambda reply: bookie.read_lac(reply, fence=False),
+                answered,
+                kind="lac",
             )
 
         obey(core.start())
@@ -232,7 +244,7 @@ class FollowingReader(Client):
 
             self.world.network.ask(
                 self, bookie, lambda reply: bookie.poll(command.previous_lac, reply), answered,
-                patience=POLL_SECONDS,
+                kind="poll", patience=POLL_SECONDS,
             )  # fmt: skip
 
         obey(core.start(self.now))

@@ -41,8 +41,11 @@ if TYPE_CHECKING:
 class RecoveringClient(Client):
     """Opens the ledger; a recovery that fails is begun anew, as a user would, a few times."""
 
-    def __init__(self, world: World, name: str, *, attempts: int = 1) -> None:
+    def __init__(
+        self, world: World, name: str, *, attempts: int = 1, advances: bool = False
+    ) -> None:
         super().__init__(world, name)
+        self._advances = advances  # the LAC it writes, as Apache's client does
         self.metadata: LedgerMetadata | None = None  # once it has ended well
         self.failures: list[Failure] = []
         self._attempts = attempts
@@ -68,6 +71,8 @@ class RecoveringClient(Client):
                 case AskRecoveryRead():
                     self._read(command)
                 case PackageRecovered(first, lac, entries):
+                    if self._advances:
+                        lac = self.core._acked
                     for entry_id, (length, payload) in enumerate(entries, first):
                         assert isinstance(payload, str)
                         self.entries[entry_id] = Entry(payload, lac, length)
@@ -112,7 +117,11 @@ class RecoveringClient(Client):
             self.obey(core.on_lac_answers([LacAnswer(ask.request_id, outcome, lac)], self.now))
 
         self.world.network.ask(
-            self, bookie, lambda reply: bookie.read_lac(reply, fence=ask.fence), answered
+            self,
+            bookie,
+            lambda reply: bookie.read_lac(reply, fence=ask.fence),
+            answered,
+            kind="fence",
         )
 
     def _read(self, ask: AskRecoveryRead) -> None:
@@ -131,7 +140,12 @@ class RecoveringClient(Client):
             self.obey(core.on_read_answers([answer], self.now))
 
         self.world.network.ask(
-            self, bookie, lambda reply: bookie.read(ask.entry_id, reply, fence=True), answered
+            self,
+            bookie,
+            lambda reply: bookie.read(ask.entry_id, reply, fence=True),
+            answered,
+            kind="read",
+            entry=ask.entry_id,
         )
 
     def _send(self, send: SendAdd) -> None:
@@ -152,7 +166,12 @@ class RecoveringClient(Client):
             self.obey(core.on_add_answers([answer], self.now))
 
         self.world.network.ask_in_parts(
-            self, bookie, lambda reply: bookie.add(entries, reply, recovery=True), answered
+            self,
+            bookie,
+            lambda reply: bookie.add(entries, reply, recovery=True),
+            answered,
+            kind="add",
+            entry=min(entries),
         )
         self.later(self.world.plan.patience, lambda: answered(Outcome.TIMEOUT) if left else None)
 

@@ -69,6 +69,8 @@ class Repairer(Client):
                     bookie,
                     lambda reply: bookie.add({entry_id: entries[entry_id]}, reply, recovery=True),
                     partial(copied, entry_id),
+                    kind="copy",
+                    entry=entry_id,
                 )
 
         for entry_id in held:

@@ -29,15 +29,15 @@ class ModelStore:
         self.metadata = metadata
         self._values = [metadata]
         self.is_away = False
-        self.lost_answers = world.plan.lost_answers
-        self.stale_reads = world.plan.stale_reads
+        self.lost_answers = 0.0
+        self.stale_reads = 0.0
 
     def read(self, client: Client, done: Callable[[LedgerMetadata], None]) -> None:
         """Perhaps an older value than the newest, as a follower may show it."""
 
         def answer() -> None:
             version = len(self._values) - 1
-            if version and self._world.chance.random() < self.stale_reads:
+            if version and self.stale_reads and self._world.chance.random() < self.stale_reads:
                 version -= 1
             client.version = version
             done(self._values[version])
@@ -55,7 +55,7 @@ class ModelStore:
         failures: int,
         unsure: tuple[int, LedgerMetadata] | None,
     ) -> None:
-        chance = self._world.chance
+        chance, kind = self._world.chance, type(update).__name__
 
         def again(unsure: tuple[int, LedgerMetadata] | None) -> None:
             if failures + 1 == ATTEMPTS:
@@ -85,14 +85,19 @@ class ModelStore:
             if target is None:
                 done(current, False, None)
                 return
-            client.later(self._seconds(), lambda: write(version, current, target))
+            self._world.network.write(
+                client, kind, self._seconds(), lambda: write(version, current, target)
+            )
 
         def write(version: int, current: LedgerMetadata, target: LedgerMetadata) -> None:
             if self.is_away:
                 again(unsure)
             elif version != len(self._values) - 1:
                 again(None)
-            elif chance.random() < self.lost_answers:
+            elif self._world.network.loses_answer(client, kind):
+                self._set(client.name, target)
+                again((version + 1, target))
+            elif self.lost_answers and chance.random() < self.lost_answers:
                 if chance.random() < 0.5:
                     self._set(client.name, target)
                 again((version + 1, target))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -26,8 +27,14 @@ HEALED_SECONDS: Final = 300.0
 
 
 class World:
-    def __init__(self, plan: Plan, *, tells: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, *, prefix: Callable[[World], None] | None = None, tells: bool = False
+    ) -> None:
         self.plan = plan
+        self._prefix = prefix
+        #: Whether a client took part that writes a LAC of its own, as Apache's does in recovery.
+        self.has_advancing = False
+        self.off_script: str | None = None  # what a script waited for in vain
         self.chance = Random(f"world {plan.seed}")
         self.agenda = Agenda()
         self.history = History()
@@ -77,9 +84,15 @@ class World:
     # ------------------------------------------------------------------ the run
 
     def run(self) -> None:
+        if self._prefix is not None:
+            self._prefix(self)
+        plan = self.plan
+        self.network.loss, self.network.spikes = plan.loss, plan.spikes
+        self.network.twice = plan.twice
+        self.store.lost_answers, self.store.stale_reads = plan.lost_answers, plan.stale_reads
         self._schedule_work()
         self._schedule_faults()
-        self.agenda.run(FAULT_SECONDS)
+        self.agenda.run(self.agenda.now + FAULT_SECONDS)
         self._heal()
         self.finish()
 
@@ -114,7 +127,7 @@ class World:
         moment = 0.0
         for _ in range(plan.appends):
             count = chance.randint(1, plan.batch_max)
-            agenda.after(moment, lambda count=count: self._append(count))  # type: ignore[misc]
+            agenda.after(moment, partial(self._append, count))
             moment += chance.choice((0.0, 0.1, 0.5)) * plan.tempo * chance.random()
             if plan.deferred_sync and chance.random() < 0.4:
                 agenda.after(moment, self._force)
@@ -123,10 +136,10 @@ class World:
         for number in range(plan.recoverers):
             agenda.after(
                 self._moment(),
-                lambda number=number: self._recover(f"R{number + 1}"),  # type: ignore[misc]
+                partial(self.recover, f"R{number + 5}"),
             )
         for number in range(plan.readers):
-            agenda.after(self._moment(), lambda number=number: self._follow(number))  # type: ignore[misc]
+            agenda.after(self._moment(), partial(self.follow, number))
         for _ in range(plan.repairs):
             agenda.after(self._moment(), self._repair)
 
@@ -149,18 +162,24 @@ class World:
         if not self.writer.is_dead:
             self.writer.close()
 
-    def _recover(self, name: str) -> None:
-        client = RecoveringClient(self, name)
+    def recover(self, name: str, *, advances: bool = False) -> RecoveringClient:
+        client = RecoveringClient(self, name, advances=advances)
+        self.has_advancing |= advances
         self.recoverers.append(client)
         self.clients.append(client)
+        return client
 
-    def _follow(self, number: int) -> None:
-        reader = FollowingReader(self, f"F{number + 1}", polls=bool(number % 2))
+    def follow(self, number: int) -> FollowingReader:
+        reader = FollowingReader(self, f"F{len(self.readers) + 1}", polls=bool(number % 2))
         self.readers.append(reader)
         self.clients.append(reader)
+        return reader
 
     def _repair(self) -> None:
-        self.clients.append(Repairer(self, "A", self.chance.choice(sorted(self.bookies))))
+        self.repair(self.chance.choice(sorted(self.bookies)))
+
+    def repair(self, name: BookieId) -> None:
+        self.clients.append(Repairer(self, "A", name))
 
     # ------------------------------------------------------------------ faults
 
@@ -168,6 +187,7 @@ class World:
         plan = self.plan
         for count, act in (
             (plan.crashes, self._crash),
+            (plan.stalls, self._stall),
             (plan.pauses, self._pause),
             (plan.partitions, self._partition),
             (plan.read_only, self._make_read_only),
@@ -188,6 +208,12 @@ class World:
         self.tell(f"{bookie.name} crashes")
         bookie.crash()
         self.agenda.after(0.005 + self._while(), bookie.restart)
+
+    def _stall(self) -> None:
+        bookie = self._some_bookie()
+        self.tell(f"the disk of {bookie.name} hangs")
+        bookie.stall()
+        self.agenda.after(self._while(), bookie.go_on)
 
     def _pause(self) -> None:
         bookie = self._some_bookie()
@@ -242,7 +268,7 @@ class World:
     def _heal(self) -> None:
         self.tell("everything is healed")
         self.is_healed = True
-        self.network.loss = self.network.spikes = 0.0
+        self.network.loss = self.network.spikes = self.network.twice = 0.0
         self.network.cut.clear()
         self.store.is_away = False
         self.store.lost_answers = self.store.stale_reads = 0.0
@@ -250,3 +276,4 @@ class World:
             bookie.is_read_only = False
             bookie.restart()
             bookie.resume()
+            bookie.go_on()

@@ -30,6 +30,7 @@ from metadata import update
 from metadata.model import LedgerMetadata
 from tests.simulation.inner.bookie import Entry, ModelBookie
 from tests.simulation.inner.network import Client
+from tests.simulation.plan import Plan
 from wire.errors import FencedError, LedgerError
 from wire.types import NO_ENTRY, BookieId
 
@@ -49,7 +50,8 @@ class WriterClient(Client):
             world.store.metadata,
             WriterOptions(
                 lac_idle_seconds=0.01 if plan.idle_lac else None,
-                change_mode=ChangeMode.DELAYED if plan.delayed_change else ChangeMode.IMMEDIATE,
+                change_mode=_change_mode(plan),
+                quorum_timeout_seconds=0.3 if plan.quorum_timeout else None,
                 deferred_sync=plan.deferred_sync,
             ),
         )
@@ -57,6 +59,7 @@ class WriterClient(Client):
         self.confirmed = NO_ENTRY
         self.forced = NO_ENTRY
         self.has_failed = False
+        self._heard: list[AddAnswer] = []
         self._forces = 0
         self._force_ends: dict[int, int] = {}  # number to what was confirmed when it began
         self._tick_at: float | None = None
@@ -71,15 +74,22 @@ class WriterClient(Client):
     def append(self, count: int) -> None:
         first = self.core.last_pushed + 1
         ids = list(range(first, first + count))
-        for entry_id in ids:
-            self.world.history.emit("submitted", entry_id, payload_of(entry_id))
-        self.world.tell(f"{self.name} is given entries {ids[0]}..{ids[-1]}")
         if self.world.plan.given_ids:
             self.world.chance.shuffle(ids)
-            self.obey(self.core.add_given(ids, [size_of(e) for e in ids], now=self.now))
+            self.append_given(ids)
         else:
+            self._submit(ids)
             size = sum(map(size_of, ids))
             self.obey(self.core.add(count=count, size=size, now=self.now))
+
+    def append_given(self, ids: list[int]) -> None:
+        self._submit(ids)
+        self.obey(self.core.add_given(ids, [size_of(e) for e in ids], now=self.now))
+
+    def _submit(self, ids: list[int]) -> None:
+        for entry_id in ids:
+            self.world.history.emit("submitted", entry_id, payload_of(entry_id))
+        self.world.tell(f"{self.name} is given entries {ids}")
 
     def force(self) -> None:
         self._forces += 1
@@ -122,7 +132,12 @@ class WriterClient(Client):
                 case SendLac(_, bookie_id, lac):
                     bookie = self.world.bookies[bookie_id]
                     self.world.network.ask(
-                        self, bookie, partial(_write_lac, bookie, lac), lambda *_: None
+                        self,
+                        bookie,
+                        partial(_write_lac, bookie, lac),
+                        lambda *_: None,
+                        kind="tell",
+                        entry=lac,
                     )
                 case SendForce():
                     self._send_force(command)
@@ -162,22 +177,39 @@ class WriterClient(Client):
         self.world.tell(f"{self.name} sends {sorted(left)} to {send.bookie_id}")
 
         def answered(outcome: Outcome, entry_ids: Sequence[int] | None = None) -> None:
-            if not left:
+            if not left and outcome is not Outcome.OK:
                 return
+            # An answer that comes twice is told twice: the core must see that for itself.
             if outcome is Outcome.OK and entry_ids is not None:
                 left.difference_update(entry_ids)
             else:
                 left.clear()
             self.world.tell(f"{self.name} hears {outcome.name} {entry_ids} of {send.bookie_id}")
-            self.obey(
-                self.core.on_answers([AddAnswer(send.request_id, outcome, entry_ids)], self.now)
-            )
+            self._hear(AddAnswer(send.request_id, outcome, entry_ids))
 
         network = self.world.network
         network.ask_in_parts(
-            self, bookie, lambda reply: bookie.add(entries, reply, deferred=deferred), answered
+            self,
+            bookie,
+            lambda reply: bookie.add(entries, reply, deferred=deferred),
+            answered,
+            kind="add",
+            entry=min(entries),
         )
         self.later(self.world.plan.patience, lambda: answered(Outcome.TIMEOUT) if left else None)
+
+    def _hear(self, answer: AddAnswer) -> None:
+        """One receive buffer may hold the answers of several requests."""
+        if not self.world.plan.grouped:
+            self.obey(self.core.on_answers([answer], self.now))
+            return
+        self._heard.append(answer)
+        if len(self._heard) == 1:
+            self.later(0.002, self._take_heard)
+
+    def _take_heard(self) -> None:
+        heard, self._heard = self._heard, []
+        self.obey(self.core.on_answers(heard, self.now))
 
     def _send_force(self, command: SendForce) -> None:
         bookie = self.world.bookies[command.bookie_id]
@@ -186,6 +218,7 @@ class WriterClient(Client):
             bookie,
             bookie.force,
             lambda outcome, *_: self.obey(self.core.on_force_answer(command.request_id, outcome)),
+            kind="force",
         )
 
     def on_connection_lost(self, bookie_id: BookieId) -> None:
@@ -222,6 +255,12 @@ class WriterClient(Client):
                 self.obey(self.core.on_close_failed(_kind(error)))
 
         self.world.store.update(self, wanted, done)
+
+
+def _change_mode(plan: Plan) -> ChangeMode:
+    if plan.no_change:
+        return ChangeMode.DISABLED
+    return ChangeMode.DELAYED if plan.delayed_change else ChangeMode.IMMEDIATE
 
 
 def payload_of(entry_id: int) -> str:

@@ -1,4 +1,8 @@
-"""I12. The last fragment of an open ledger is changed by its writer alone; later by the close."""
+"""I12. The last fragment of an open ledger is changed by its writer alone; later by the close.
+
+And that close is recovery's: the recovering client may have found entries that the writer does not
+know to be written.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ class I12(Checker):
     name = "I12"
 
     def on_recorded(self, by: str, before: LedgerMetadata, after: LedgerMetadata) -> None:
+        if before.state is LedgerState.IN_RECOVERY and after.is_closed and by == "W":
+            self.fail("the writer closed a ledger that is being recovered")
         if before.last_fragment == after.last_fragment:
             return
         if before.state is LedgerState.OPEN and by != "W":
