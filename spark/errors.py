@@ -50,6 +50,7 @@ class Code(StrEnum):
     OFFSET_AHEAD = "OFFSET_AHEAD"
     NOT_ENOUGH_BOOKIES = "NOT_ENOUGH_BOOKIES"
     LEDGER_FENCED = "LEDGER_FENCED"  # somebody recovered the ledger that a task was writing
+    BAD_ROW = "BAD_ROW"  # a row that no ledger can keep
     COMMIT_CONFLICT = "COMMIT_CONFLICT"  # another job committed under the same identity
     INTERNAL = "INTERNAL"
 
