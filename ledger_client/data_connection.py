@@ -34,7 +34,7 @@ from wire.scan_v2 import (
     ReadAnswers,
     scan_responses,
 )
-from wire.types import FRAME_BYTES_MAX, BookieId
+from wire.types import FRAME_BYTES_MAX, BookieId, Flag
 
 _ADD: Final = 1
 _READ: Final = 2
@@ -131,10 +131,12 @@ class DataConnection(Connection):
                     first_entry_id=entry_ids[0],
                     count_max=len(entry_ids),
                     bytes_max=reads.bytes_max,
+                    read_class_batch=reads.is_scan,
                 )
             )
         self._expect_reads(reads)
-        return read_requests(entry_ids, ledger_id=reads.ledger_id)
+        flags = Flag.READ_CLASS_BATCH if reads.is_scan else Flag.NONE
+        return read_requests(entry_ids, ledger_id=reads.ledger_id, flags=flags)
 
     def _expect_reads(self, reads: Reads) -> None:
         reads.found = {}

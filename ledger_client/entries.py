@@ -28,7 +28,7 @@ from ledger_client.core.commands import (
 )
 from ledger_client.core.reader import RangeRead, ReadOptions
 from ledger_client.core.replicas import Sticky
-from ledger_client.environment import Access, Environment
+from ledger_client.environment import Access, ReadEnvironment
 from ledger_client.errors import ClientClosedError, error_of
 from ledger_client.health import CorruptCopy
 from ledger_client.requests import Answer, FoundEntries, Mailbox, Reads
@@ -56,7 +56,7 @@ class EntryReader:
 
     def __init__(
         self,
-        environment: Environment,
+        environment: ReadEnvironment,
         access: Access,
         metadata: LedgerMetadata,
         *,
@@ -66,6 +66,7 @@ class EntryReader:
         options: ReadOptions | None = None,
         sticky: Sticky | None = None,
         on_lac: OnLac | None = None,
+        entry_bytes: float = 0.0,
     ) -> None:
         self._environment = environment
         self._access = access
@@ -78,6 +79,7 @@ class EntryReader:
             request_ids=environment.request_ids,
             order=environment.read_order,
             sticky=sticky,
+            entry_bytes=entry_bytes,
         )
         self._mail = Mailbox()
         self._asked: dict[int, AskRead] = {}
@@ -113,12 +115,16 @@ class EntryReader:
             found.update(zip(part.entry_ids, _entries_of(part).payloads, strict=False))
         return [LedgerEntry(entry_id, found[entry_id]) for entry_id in sorted(found)]
 
-    async def next_parts(self) -> tuple[Part, ...]:
-        """The same as it came; `data` of a part is a `wire.entry.Entries`."""
-        now = trio.current_time()
+    def begin(self) -> None:
+        """Ask for the first entries now; otherwise whoever wants them first does."""
         if not self._is_started and not self._is_over:
             self._is_started = True
-            self._obey(self._core.start(now))
+            self._obey(self._core.start(trio.current_time()))
+
+    async def next_parts(self) -> tuple[Part, ...]:
+        """The same as it came; `data` of a part is a `wire.entry.Entries`."""
+        self.begin()
+        now = trio.current_time()
         if self._taken_bytes:
             taken, self._taken_bytes = self._taken_bytes, 0
             self._obey(self._core.on_consumed(taken, now))
@@ -197,6 +203,8 @@ class EntryReader:
             ledger_id=self._access.ledger_id,
             entry_ids=ask.entry_ids,
             bytes_max=ask.bytes_max,
+            seconds=self._core.options.request_seconds,
+            is_scan=self._core.options.is_scan,
         )
         self._environment.pool.ask(ask.bookie_id, request)
 

@@ -59,13 +59,13 @@ class Access:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Environment:
-    ledgers: Ledgers
+class ReadEnvironment:
+    """What reading entries takes, of ledgers whose records somebody else has read."""
+
     pool: Pool
     bookies: Callable[[], Bookies]
     policy: PlacementPolicy
     chance: random.Random
-    nursery: trio.Nursery
     #: One counter for all handles: a number names one request of the whole client.
     request_ids: Iterator[int]
     #: How often to choose each bookie, where free space counts.
@@ -98,6 +98,21 @@ class Environment:
         """Bookies in quarantine, and those that failed a moment ago: the last choice of all."""
         now, known = trio.current_time(), self.pool.known
         return known.quarantined(now) | frozenset(known.failing(now))
+
+    def read_order(self, slots: Sequence[int], ensemble: Sequence[BookieId]) -> Sequence[int]:
+        return self.policy.read_order(slots, ensemble, self.cluster, self.pool.health)
+
+    def on_corruption(self, copy: CorruptCopy) -> None:
+        self.pool.known.on_corruption(copy, trio.current_time())
+
+    def on_slow(self, bookie_id: BookieId) -> None:
+        self.pool.known.on_slow(bookie_id, trio.current_time())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Environment(ReadEnvironment):
+    ledgers: Ledgers
+    nursery: trio.Nursery
 
     def new_ensemble(
         self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, shrink: bool = False
@@ -146,15 +161,6 @@ class Environment:
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
         )
-
-    def read_order(self, slots: Sequence[int], ensemble: Sequence[BookieId]) -> Sequence[int]:
-        return self.policy.read_order(slots, ensemble, self.cluster, self.pool.health)
-
-    def on_corruption(self, copy: CorruptCopy) -> None:
-        self.pool.known.on_corruption(copy, trio.current_time())
-
-    def on_slow(self, bookie_id: BookieId) -> None:
-        self.pool.known.on_slow(bookie_id, trio.current_time())
 
 
 def check_password(ledger_id: LedgerId, stored: bytes | None, given: bytes) -> None:

@@ -92,6 +92,8 @@ class Reads(Request):
     bytes_max: int
     fence_key: bytes | None = None
     high_priority: bool = False
+    #: The bookie may let others go first.
+    is_scan: bool = False
     #: What came so far, where each entry is answered by itself.
     found: dict[int, tuple[Outcome, bytes]] | None = None
 

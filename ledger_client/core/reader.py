@@ -53,6 +53,10 @@ class ReadOptions:
     speculative_seconds_max: float = 20.0
     #: Ask all replicas at once.
     parallel: bool = False
+    #: Tell bookies that this is a scan: readers of fresh entries go before it.
+    is_scan: bool = False
+    #: How long a bookie may take for one request.
+    request_seconds: float = 5.0
 
 
 def range_failure(
@@ -95,6 +99,7 @@ class RangeRead:
         request_ids: Iterator[int] | None = None,
         order: ReadOrder = in_order,
         sticky: Sticky | None = None,
+        entry_bytes: float = 0.0,
     ) -> None:
         self.options = options or ReadOptions()
         self.is_over = False
@@ -111,7 +116,7 @@ class RangeRead:
         self._heard: set[BookieId] = set()  # answered something well in this operation
         self._held_bytes = 0  # brought, not consumed yet
         self._given_bytes = 0  # those of them that the caller has in hand
-        self._average_bytes = 0.0  # of an entry; 0: nothing read yet
+        self._average_bytes = entry_bytes  # of an entry; 0: not known, and nothing read yet
         self._may_reread = True
 
     # ------------------------------------------------------------------ events
