@@ -25,7 +25,16 @@ from ledger_client.sync import LedgerClient
 from runtime.local_zookeeper import LocalZookeeper
 from tests.interop.java_client import JavaClient
 from tests.interop.java_peer import JavaPeer, java_peer
-from tests.interop.table import APACHE, JAVA_COLUMNS, MIXED, OUR_COLUMNS, OURS, Column, Results
+from tests.interop.table import (
+    APACHE,
+    JAVA_COLUMNS,
+    MIXED,
+    OUR_COLUMNS,
+    OURS,
+    Cell,
+    Column,
+    Results,
+)
 
 IS_CORE = os.environ.get("QUIRE_INTEROP_SET") == "core"
 #: Three of four make every ensemble of a mixed cluster mixed, and leave one to spare.
@@ -35,6 +44,7 @@ _folders: list[Path] = []  # of this run, with the logs of everybody
 
 MakeClient = Callable[..., JavaClient]
 Clusters = Callable[[str, str], PeerCluster]
+OwnCluster = Callable[[str, str], PeerCluster]
 Peers = Callable[[str], JavaPeer]
 
 
@@ -44,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "row(title, older=False, full=False, **reasons): a row of the matrix. v2, v3, ours, apache "
         "or mixed: why it does not apply there. older: with Apache's older version, too. full: "
         "not in the core set",
+    )
+    config.addinivalue_line(
+        "markers",
+        "cell(table, row, column, full=False): the test fills this cell of a table of its own",
     )
 
 
@@ -59,11 +73,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The core set: what is not marked as full, and of the Java client's columns the newest."""
+    for item in items:
+        if mark := item.get_closest_marker("cell"):
+            results.add_cell(item.nodeid, Cell(*mark.args))
     if IS_CORE:
         items[:] = [item for item in items if not _is_full(item)]
 
 
 def _is_full(item: pytest.Item) -> bool:
+    cell = item.get_closest_marker("cell")
+    if cell is not None:
+        return bool(cell.kwargs.get("full"))
     row = item.get_closest_marker("row")
     if row is None or not isinstance(item, pytest.Function):
         return False
@@ -108,7 +128,7 @@ def _require_jars(version: str) -> None:
         pytest.exit(f"interop: {error}", returncode=1)
 
 
-def _makers(kind: str, version: str) -> list[MakeBookie]:
+def makers(kind: str, version: str) -> list[MakeBookie]:
     ours = partial(OurBookie, journalMaxSizeMB=32, dbStorage_writeCacheMaxSizeMb=32)
     theirs = partial(JavaBookie, version=version, journalPreAllocSizeMB=4)
     half = BOOKIES // 2
@@ -121,11 +141,17 @@ def _makers(kind: str, version: str) -> list[MakeBookie]:
 
 
 @pytest.fixture(scope="session")
-def clusters(folder: Path) -> Iterator[Clusters]:
-    """Clusters by kind and version; one ZooKeeper has them all."""
+def zookeeper(folder: Path) -> Iterator[LocalZookeeper]:
+    """One has them all."""
+    (folder / "zookeeper").mkdir()
+    with LocalZookeeper(folder / "zookeeper", durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def clusters(folder: Path, zookeeper: LocalZookeeper) -> Iterator[Clusters]:
+    """Clusters by kind and version, shared by all clients that try something."""
     with ExitStack() as stack:
-        (folder / "zookeeper").mkdir()
-        server = stack.enter_context(LocalZookeeper(folder / "zookeeper", durable=False))
         started: dict[tuple[str, str], PeerCluster] = {}
 
         def cluster(kind: str, version: str) -> PeerCluster:
@@ -133,11 +159,33 @@ def clusters(folder: Path) -> Iterator[Clusters]:
             if (kind, version) not in started:
                 _require_jars(version)
                 name = f"{kind}-{version}"
-                uri = f"zk+hierarchical://{server.address}/{name}"
+                uri = f"zk+hierarchical://{zookeeper.address}/{name}"
                 started[kind, version] = stack.enter_context(
-                    bookies_on(folder / name, uri, _makers(kind, version))
+                    bookies_on(folder / name, uri, makers(kind, version))
                 )
             return started[kind, version]
+
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def own_cluster(folder: Path, zookeeper: LocalZookeeper) -> Iterator[OwnCluster]:
+    """Clusters for one module alone: every ledger there is its own, and so is every loss.
+
+    There is one at a time, since bookies that do nothing still cost a busy machine something.
+    """
+    _require_jars(NEWEST)
+    with ExitStack() as stack:
+        started: dict[str, PeerCluster] = {}
+
+        def cluster(name: str, kind: str) -> PeerCluster:
+            if name not in started:
+                stack.close()
+                started.clear()
+                place = folder / name
+                uri = f"zk+hierarchical://{zookeeper.address}/{name}"
+                started[name] = stack.enter_context(bookies_on(place, uri, makers(kind, NEWEST)))
+            return started[name]
 
         yield cluster
 

@@ -10,6 +10,8 @@ from bench.peers.jars import NEWEST, OLDER
 
 OURS, APACHE, MIXED = "ours", "apache", "mixed"
 NOT_RUN = "not run"
+_PASS, _FAIL = "pass", "**fail**"
+_NO_CELL = ""  # nobody asks that there
 _TAKES_OVER = " takes over"
 _BOOKIES = {OURS: "our bookies", APACHE: "Apache's", MIXED: "both in one ensemble"}
 
@@ -50,6 +52,15 @@ OUR_COLUMNS = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where the outcome of one test stands: a table by its name, a row, a column."""
+
+    table: str
+    row: str
+    column: str
+
+
 @dataclass(slots=True)
 class _Row:
     title: str
@@ -60,7 +71,7 @@ class _Row:
     def cell(self, column: Column) -> str:
         outcomes = self.outcomes.get(column, [])
         if outcomes:
-            return "pass" if all(outcomes) else "**fail**"
+            return _PASS if all(outcomes) else _FAIL
         return "n/a" if column in self.reasons else NOT_RUN
 
 
@@ -68,6 +79,8 @@ class Results:
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
         self._crossings: dict[tuple[str, str, str], list[bool]] = {}
+        self._cells: dict[Cell, list[bool]] = {}  # in the order of the tests
+        self._cell_of: dict[str, Cell] = {}  # by the test that fills it
         self._old: dict[tuple[str, str], str] = {}  # by title of the row and heading of the column
 
     def add_row(
@@ -86,12 +99,19 @@ class Results:
     def note(self, node: str, *, passed: bool) -> None:
         """A test ended: `tests/interop/test_x.py::test_name[java-4.18.0-v2-on-ours-...]`."""
         test, _, parameters = node.rpartition("::")[2].partition("[")
+        if node in self._cell_of:
+            self._cells[self._cell_of[node]].append(passed)
         row = self._rows.get(test)
         if row is None:
             return
         for column in row.columns:
             if str(column) in parameters:
                 row.outcomes.setdefault(column, []).append(passed)
+
+    def add_cell(self, node: str, cell: Cell) -> None:
+        """Learn of a test that fills one cell of a table of its own."""
+        self._cell_of[node] = cell
+        self._cells.setdefault(cell, [])
 
     def note_crossing(self, *, writer: str, other: str, bookies: str, passed: bool) -> None:
         self._crossings.setdefault((writer, other, bookies), []).append(passed)
@@ -113,6 +133,7 @@ class Results:
             self._rows_table("Our client on", OUR_COLUMNS),
             self._rows_table("Java client", JAVA_COLUMNS),
             self._crossings_table(),
+            *(self._cells_table(table) for table in dict.fromkeys(c.table for c in self._cells)),
         ]
         return "\n\n".join(part for part in parts if part)
 
@@ -134,6 +155,23 @@ class Results:
     def _cell(self, row: _Row, column: Column) -> str:
         found = row.cell(column)
         return self._old.get((row.title, column.heading), found) if found == NOT_RUN else found
+
+    def _cells_table(self, table: str) -> str:
+        cells = {cell: found for cell, found in self._cells.items() if cell.table == table}
+        columns = list(dict.fromkeys(cell.column for cell in cells))
+        lines = []
+        for title in dict.fromkeys(cell.row for cell in cells):
+            line = [title]
+            for column in columns:
+                outcomes = cells.get(Cell(table, title, column))
+                if outcomes is None:
+                    line.append(_NO_CELL)
+                elif outcomes:
+                    line.append(_PASS if all(outcomes) else _FAIL)
+                else:
+                    line.append(self._old.get((title, column), NOT_RUN))
+            lines.append(line)
+        return _table([table, *columns], lines)
 
     def _crossings_table(self) -> str:
         """Who took over whose ledger: passed of tried, over digests, shapes and record formats."""
