@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "bookies": "quire.people:bookies",
     "ledgers": "quire.people:ledgers",
     "recovery": "quire.people_recovery:recovery",
+    "sql": "quire.sql:sql",
     "doctor": "quire.doctor:doctor",
     "shell": "quire.shell:shell",
 }

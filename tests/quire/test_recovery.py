@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-
-import pytest
-import trio
-
-from metadata.connect import open_store
-from metadata.underreplication import UnderReplication
-from metadata.uri import parse_metadata_uri
 from tests.quire.commands import Cluster, Result, quire
 from tests.quire.shapes import apache, shapes
-from wire.types import LedgerId
 
 
 def verb(cluster: Cluster, *arguments: object) -> Result:
@@ -30,29 +20,6 @@ def refused(cluster: Cluster, *arguments: object, code: int = 1) -> str:
 
 def people(cluster: Cluster, *arguments: object) -> Result:
     return quire(*arguments, "--uri", cluster.uri)
-
-
-@pytest.fixture
-def marked(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a mark on ledger 0, as an auditor would have made it."""
-    trio.run(_mark, cluster, True)
-    yield cluster
-    trio.run(_mark, cluster, False)
-
-
-async def _mark(cluster: Cluster, is_marked: bool) -> None:
-    uri = parse_metadata_uri(cluster.uri)
-    async with open_store(uri) as store:
-        marks = UnderReplication(
-            store, uri.root, owner="tests", chance=random.Random(1), now_ms=lambda: 1_000
-        )
-        await marks.open()
-        if is_marked:
-            await marks.mark(LedgerId(0), [cluster.bookies[3]["id"]])
-        else:
-            lock = await marks.take(LedgerId(0))
-            assert lock is not None
-            await marks.finish(lock)
 
 
 def test_marked_ledgers_are_listed_with_what_they_miss(marked: Cluster) -> None:
