@@ -34,7 +34,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rocksdict": ("bookie/storage/index.py",),
     "prometheus_client": ("runtime/metrics.py",),
     "pyspark": ("spark/",),
-    "pyarrow": ("spark/", "ledger_client/arrow.py"),
+    "pyarrow": ("spark/", "ledger_client/arrow_batches.py"),
     "starlette": ("bookie/", "quire/", "runtime/"),
     "hypercorn": ("bookie/", "quire/", "runtime/"),
     "click": ("quire/", "ledger_client/command_line.py", "ledger_client/terminal.py"),
