@@ -90,7 +90,7 @@ def there_and_back(stage: Stage) -> None:
     stage.append()
     stage.arrived("b[23] add W 2")
     stage.release(CHANGE)
-    stage.confirmed(2)
+    stage.must_come("F12", "entry 2 confirmed", lambda: stage.writer.confirmed == 2)
 
 
 @row("F13", "an answer of a bookie that was replaced meanwhile counts nowhere")

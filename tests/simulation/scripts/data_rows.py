@@ -53,7 +53,7 @@ def rotten(stage: Stage) -> None:
     reader = stage.world.follow(0)
     stage.arrived("b* get F1")
     stage.writer.close()
-    stage.until("all read", lambda: reader.is_done)
+    stage.must_come("F30", "all read", lambda: reader.is_done)
 
 
 @row("F46", "an entry with an ack quorum of copies survives the loss of one", rot=0, wipes=0)
@@ -69,7 +69,7 @@ def hole(stage: Stage) -> None:
     stage.closed()
     stage.wipe(0)
     reader = stage.world.follow(0)
-    stage.until("all read", lambda: reader.is_done)
+    stage.must_come("F46", "all read", lambda: reader.is_done)
 
 
 @row("F49", "the LAC never moves beyond what was forced", deferred_sync=True, torn=False)
@@ -141,7 +141,7 @@ def moved_away(stage: Stage) -> None:
             lambda n=name: n not in stage.store.metadata.fragments[0].ensemble,  # type: ignore[misc]
         )
     stage.crash(0, 1, 2)
-    stage.until("all read", lambda: reader.is_done)
+    stage.must_come("F53", "all read", lambda: reader.is_done)
 
 
 @row("F54", "a last fragment without entries on dead bookies is repaired by record alone", spares=5)

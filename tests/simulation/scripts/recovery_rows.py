@@ -51,13 +51,12 @@ def turnover(stage: Stage) -> tuple[str, ...]:
     "F3", "recovery of an ensemble that is almost empty succeeds, its fragments are valid", spares=4
 )
 def empty_ensemble_with_a_failure(stage: Stage) -> None:
-    first, second, _ = turnover(stage)
-    stage.held(f"W add {first} 2")
+    first, second, third = turnover(stage)
     stage.release(f"W add {first} 2")
-    for pattern in ("W add b[3-9] 2",):
-        stage.release(pattern) if stage.chance.random() < 0.3 else stage.discard(pattern)
     stage.arrived(f"W add {first} 2")
     stage.lose(f"R1 add {second}")
+    if stage.chance.random() < 0.5:
+        stage.lose(f"R1 add {third}")
     recovery = stage.recover("R1")
     stage.ended(recovery)
     stage.must("F3", recovery.metadata is not None, "the recovery failed")

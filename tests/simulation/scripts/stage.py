@@ -174,6 +174,12 @@ class Stage:
 
     # ------------------------------------------------------------------ what must hold
 
+    def must_come(self, row: str, what: str, condition: Callable[[], bool]) -> None:
+        try:
+            self.until(what, condition)
+        except OffScriptError:
+            raise ViolationError(row, f"it never came about: {what}") from None
+
     def must(self, row: str, holds: bool, what: str) -> None:
         if not holds:
             raise ViolationError(row, what)
