@@ -12,12 +12,12 @@ ends before it ever answered one, everything goes again, entry by entry.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from itertools import accumulate, pairwise
-from typing import Final
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, pairwise
 
 from ledger_client.connection import Connection, Found, Place
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
+from ledger_client.expected_adds import ExpectedAdds
 from ledger_client.health import BookieHealth
 from ledger_client.requests import NOTHING_FOUND, Adds, Answer, FoundEntries, Reads, Request
 from runtime.sockets import Network
@@ -36,10 +36,7 @@ from wire.scan_v2 import (
 )
 from wire.types import FRAME_BYTES_MAX, BookieId, Flag
 
-_ADD: Final = 1
-_READ: Final = 2
-
-_Key = tuple[int, int, int]  # add or read, ledger, entry
+_Key = tuple[int, int]  # ledger, entry
 
 
 class _Trial:
@@ -78,7 +75,8 @@ class DataConnection(Connection):
         super().__init__(bookie_id, locate=locate, network=network, chance=chance, health=health)
         self._batches = _Trial()
         self._batch_reads = _Trial()
-        self._asked: dict[_Key, Request | list[Request]] = {}
+        self._adds = ExpectedAdds()
+        self._reads: dict[_Key, Request | list[Request]] = {}
 
     def _frame(self, request: Request) -> bytes:
         if isinstance(request, Adds):
@@ -104,8 +102,7 @@ class DataConnection(Connection):
         records, bounds = adds.records, split_records(adds.records, 0, len(adds.records))
         entries = [records[start + RECORD_HEAD_BYTES : end] for start, end in pairwise(bounds)]
         adds.left = len(entries)
-        for entry_id in adds.entry_ids:
-            self._expect((_ADD, adds.ledger_id, entry_id), adds)
+        self._adds.expect(adds)
         return add_requests(entries, master_key=adds.master_key, flags=adds.flags)
 
     def _frame_reads(self, reads: Reads) -> bytes:
@@ -141,7 +138,7 @@ class DataConnection(Connection):
     def _expect_reads(self, reads: Reads) -> None:
         reads.found = {}
         for entry_id in reads.entry_ids:
-            self._expect((_READ, reads.ledger_id, entry_id), reads)
+            self._expect((reads.ledger_id, entry_id), reads)
 
     # ------------------------------------------------------------------ answers
 
@@ -178,21 +175,19 @@ class DataConnection(Connection):
     def _take_adds(self, item: AddAnswers, found: Found) -> None:
         """Acknowledgements are passed on as they come, one answer per request and buffer."""
         outcome = OUTCOME_BY_STATUS[item.status]
-        confirmed: dict[Adds, list[int]] = {}
-        for entry_id in item.entry_ids:
-            adds = self._expected((_ADD, item.ledger_id, entry_id))
-            if adds is None or adds.is_over:
+        confirmed: dict[Adds, list[Sequence[int]]] = {}
+        for adds, run in self._adds.take(item.ledger_id, item.entry_ids):
+            if adds.is_over:
                 continue
-            assert isinstance(adds, Adds)
-            if outcome is not Outcome.OK:
+            if outcome is Outcome.OK:
+                confirmed.setdefault(adds, []).append(run)
+            else:
                 self._put(found, adds, outcome)
-                continue
-            confirmed.setdefault(adds, []).append(entry_id)
-        for adds, entry_ids in confirmed.items():
+        for adds, runs in confirmed.items():
+            # More than one only if they came in disorder.
+            entry_ids = runs[0] if len(runs) == 1 else sorted(chain.from_iterable(runs))
             adds.left -= len(entry_ids)
-            found.setdefault(adds.sink, []).append(
-                Answer(adds.request_id, outcome, sorted(entry_ids))
-            )
+            found.setdefault(adds.sink, []).append(Answer(adds.request_id, outcome, entry_ids))
             if adds.left <= 0:
                 self._forget(adds)
 
@@ -201,7 +196,7 @@ class DataConnection(Connection):
         outcome = OUTCOME_BY_STATUS[item.status]
         bounds = item.bounds
         for i, entry_id in enumerate(item.entry_ids):
-            reads = self._expected((_READ, item.ledger_id, entry_id))
+            reads = self._expected((item.ledger_id, entry_id))
             if reads is None or reads.is_over:
                 continue
             assert isinstance(reads, Reads)
@@ -222,7 +217,8 @@ class DataConnection(Connection):
     # ------------------------------------------------------------------ who asked
 
     def _on_lost(self) -> None:
-        self._asked.clear()
+        self._adds.clear()
+        self._reads.clear()
         doubts = [self._batches.on_lost(), self._batch_reads.on_lost()]
         if any(doubts) and not self._is_closed:
             # Perhaps it choked on a batch. Adds and reads may be repeated, so all of them go
@@ -232,17 +228,17 @@ class DataConnection(Connection):
             self._open.clear()
 
     def _expect(self, key: _Key, request: Request) -> None:
-        first = self._asked.setdefault(key, request)
+        first = self._reads.setdefault(key, request)
         if isinstance(first, list):
             first.append(request)
         elif first is not request:
-            self._asked[key] = [first, request]
+            self._reads[key] = [first, request]
 
     def _expected(self, key: _Key) -> Request | None:
-        request = self._asked.pop(key, None)
+        request = self._reads.pop(key, None)
         if isinstance(request, list):
             rest = request[1:]
-            self._asked[key] = rest if len(rest) > 1 else rest[0]
+            self._reads[key] = rest if len(rest) > 1 else rest[0]
             return request[0]
         return request
 

@@ -7,7 +7,7 @@ import trio.testing
 
 from ledger_client.connection import STALL_SECONDS, UNSENT_BYTES_MAX
 from ledger_client.core.commands import Outcome
-from ledger_client.requests import REQUEST_SECONDS, Answer, FoundEntries, Question
+from ledger_client.requests import REQUEST_SECONDS, FoundEntries, Question
 from tests.ledger_client.pool_world import (
     BOOKIE,
     LEDGER,
@@ -40,7 +40,8 @@ async def test_ordinary_acknowledgements_are_handed_over_by_the_buffer() -> None
         world.add(1, 0, 1, 2)
         world.add(2, 3)
         await world.settle()
-        assert world.answers == [Answer(1, Outcome.OK, [0, 1, 2]), Answer(2, Outcome.OK, [3])]
+        assert world.ends == [(1, Outcome.OK), (2, Outcome.OK)]
+        assert [list(answer.content) for answer in world.answers] == [[0, 1, 2], [3]]  # type: ignore[call-overload]
         assert world.calls == 1
 
 
