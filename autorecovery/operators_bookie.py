@@ -229,22 +229,35 @@ async def recover(
     dry_run: bool = False,
     skip_open: bool = False,
     delete_cookie: bool = False,
+    ledger_id: LedgerId | None = None,
+    target: BookieId | None = None,
+    bytes_per_second: int | None = None,
     progress: OnProgress | None = None,
 ) -> BookieReport:
     """Restore elsewhere what a stopped bookie held, in this process and without marks.
 
     Takes the same locks as workers, so that nobody copies or collects the same ledger meanwhile.
     Works while re-replication is disabled: whoever orders it by hand means it. Open ledgers that
-    the bookie's slot still belongs to are recovered first, which stops their writers.
+    the bookie's slot still belongs to are recovered first, which stops their writers. With
+    `ledger_id` only this ledger is looked at, and the cookie stays; with `target` all copies go to
+    this bookie, as far as it does not have one already.
     """
     _refuse_registered(context, bookie_id)
-    needed = await _ledgers_on(context, bookie_id)
+    if target is not None and target not in context.client.bookies().writable:
+        raise RefusedError(f"bookie {target} is not writable: copies cannot go there")
+    if ledger_id is None:
+        needed = await _ledgers_on(context, bookie_id)
+    else:
+        metadata = (await context.client.ledgers.read(ledger_id)).metadata
+        needed = array("q", [ledger_id] if stores_entries_on(metadata, bookie_id) else [])
     report = BookieReport(bookie_id, ledgers=len(needed))
     if dry_run:
         report.skipped = [LedgerId(ledger_id) for ledger_id in needed]
         return report
     shown = Progress(total=len(needed))
-    by_hand = _ByHand(context, bookie_id, skip_open=skip_open, report=report)
+    order = Order(leaving=frozenset({bookie_id}), target=target)
+    rate = bytes_per_second or context.settings.worker.bytes_per_second
+    by_hand = _ByHand(context, bookie_id, order, rate=rate, skip_open=skip_open, report=report)
 
     async def one(ledger_id: int) -> None:
         await by_hand.restore(LedgerId(ledger_id))
@@ -254,7 +267,7 @@ async def recover(
             progress(shown)
 
     await for_each(needed, one, at_once=_LEDGERS_AT_ONCE)
-    if delete_cookie and report.is_done:
+    if delete_cookie and report.is_done and ledger_id is None:
         report.cookie_deleted = await _delete_cookie(context, bookie_id)
     return report
 
@@ -264,15 +277,17 @@ class _ByHand:
         self,
         context: RecoveryContext,
         bookie_id: BookieId,
+        order: Order,
         *,
+        rate: int,
         skip_open: bool,
         report: BookieReport,
     ) -> None:
         self._context = context
         self._bookie_id = bookie_id
+        self._order = order
         self._skip_open = skip_open
         self._report = report
-        rate = context.settings.worker.bytes_per_second
         self._replicator = Replicator(context.client, Throttle(bytes_per_second=rate))
 
     async def restore(self, ledger_id: LedgerId) -> None:
@@ -300,8 +315,7 @@ class _ByHand:
                 self._report.skipped.append(ledger_id)
                 return
             await LedgerRecovery(client, ledger, access_of(ledger.metadata)).run()
-        order = Order(leaving=frozenset({self._bookie_id}))
-        repair = LedgerRepair(self._replicator, ledger_id, session=lock.session, order=order)
+        repair = LedgerRepair(self._replicator, ledger_id, session=lock.session, order=self._order)
         result = await repair.run()
         self._report.bytes += result.bytes
         if result.ending not in (Ending.WHOLE, Ending.GONE):

@@ -62,6 +62,8 @@ class Order:
     accepted: tuple[Run, ...] = ()
     #: One slot of one fragment that is to move to a certain bookie.
     move: Move | None = None
+    #: The one bookie that may get copies; by default any that the policy likes.
+    target: BookieId | None = None
     #: Leave everything else to others; the suspects keep their slots.
     only_suspects: bool = False
 
@@ -259,8 +261,12 @@ class LedgerRepair:
             damaged,
             chance=self._client.chance,
             leaving=self._leaving,
-            avoid=self._avoid,
+            avoid=self._avoid | self._others_than_target(),
         )
+
+    def _others_than_target(self) -> frozenset[BookieId]:
+        target = self._order.target
+        return frozenset() if target is None else self._client.bookies().writable - {target}
 
     def _read_order(self, ensemble: tuple[BookieId, ...]) -> tuple[int, ...]:
         """Sources as the policy ranks them; among equals each ledger begins with another one."""
@@ -377,11 +383,13 @@ class LedgerRepair:
             detail = "; ".join(dict.fromkeys(obstacles.troubles))
             return self._result(Ending.FAILED, ledger=ledger, detail=detail)
         if damage.settled and not self._order.only_suspects:
-            writable = len(self._client.bookies().writable)
+            takers = f"none of the {len(self._client.bookies().writable)} writable bookies can"
+            if self._order.target is not None:
+                takers = f"bookie {self._order.target} cannot"
             verdict = Verdict(
                 reason=Reason.NO_TARGET,
-                detail=f"{obstacles.targets_missing} more copies are needed, and none of the "
-                f"{writable} writable bookies can take one: start more bookies",
+                detail=f"{obstacles.targets_missing} more copies are needed, and {takers} take "
+                "one: start more bookies",
             )
             return self._result(Ending.STUCK, ledger=ledger, verdict=verdict)
         if damage.growing:

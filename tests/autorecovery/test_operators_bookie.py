@@ -279,3 +279,56 @@ async def test_recover_gives_verdicts(autojump_clock: Clock) -> None:
         assert await context.marks.holder(ONE) is None
     assert list(report.stuck) == [1]
     assert not report.cookie_deleted
+
+
+async def test_recover_of_one_ledger_leaves_the_others_and_the_cookie(
+    autojump_clock: Clock,
+) -> None:
+    world = AuditWorld(5)
+    world.ledger(1)
+    world.ledger(2)
+    world.ledger(3, (0, (1, 2, 3)))
+    world.leave(bookie(0))
+    async with world.context() as context:
+        report = await recover(context, bookie(0), ledger_id=LedgerId(2), delete_cookie=True)
+        assert (report.ledgers, report.is_done, report.cookie_deleted) == (1, True, False)
+        assert (await context.client.ledgers.read(ONE)).metadata.mentions(bookie(0))
+        two = (await context.client.ledgers.read(LedgerId(2))).metadata
+        assert not two.mentions(bookie(0))
+        nothing = await recover(context, bookie(0), ledger_id=LedgerId(3))
+    assert nothing.ledgers == 0
+    assert has_cookie(world, 0)
+
+
+async def test_recover_with_a_target_copies_to_no_other(autojump_clock: Clock) -> None:
+    world = AuditWorld(8)
+    for number in range(1, 8):
+        world.ledger(number, (0, (0, 1, 2)))
+    world.ledger(8, (0, (0, 1, 7)))
+    world.leave(bookie(0))
+    world.leave(bookie(6))
+    async with world.context() as context:
+        with pytest.raises(RefusedError, match="is not writable"):
+            await recover(context, bookie(0), target=bookie(6))
+        report = await recover(context, bookie(0), target=bookie(7))
+        for number in range(1, 8):
+            (fragment,) = (await context.client.ledgers.read(LedgerId(number))).metadata.fragments
+            assert set(fragment.ensemble) == {bookie(1), bookie(2), bookie(7)}
+    assert list(report.stuck) == [8]  # it is there already
+    assert f"bookie {bookie(7)} cannot take one" in report.stuck[LedgerId(8)].text
+
+
+async def test_recover_keeps_to_the_rate_it_is_given(autojump_clock: Clock) -> None:
+    """The clock jumps, so the time that passes is the time that was waited."""
+    passed = []
+    for rate in (None, 10):
+        world = AuditWorld(5)
+        for number in range(1, 21):
+            world.ledger(number)
+        world.leave(bookie(0))
+        async with world.context() as context:
+            start = trio.current_time()
+            report = await recover(context, bookie(0), bytes_per_second=rate)
+            passed.append(trio.current_time() - start)
+        assert report.is_done
+    assert passed[1] > passed[0] + 1
