@@ -7,9 +7,11 @@ all its writers. What is listed keeps its order: for streams it is the order of 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import Final, TypeAlias
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -41,7 +43,7 @@ class Span:
         return str(self.first) if self.is_one else f"{self.first}-{self.last}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listed:
     """The ledgers of these spans, which do not overlap, in this order."""
 
@@ -50,6 +52,20 @@ class Listed:
     @property
     def needs_listing(self) -> bool:
         return not all(span.is_one for span in self.spans)
+
+    def takes(self, ledger_id: int) -> bool:
+        """Whether one of the spans holds this id."""
+        index = bisect_right(self._ascending, ledger_id, key=attrgetter("first")) - 1
+        return index >= 0 and ledger_id <= self._ascending[index].last
+
+    def names(self, ledger_id: int) -> bool:
+        """Whether it was named alone, so that its absence is news."""
+        index = bisect_right(self._ascending, ledger_id, key=attrgetter("first")) - 1
+        return index >= 0 and self._ascending[index] == Span(ledger_id, ledger_id)
+
+    @cached_property
+    def _ascending(self) -> list[Span]:
+        return sorted(self.spans, key=attrgetter("first"))
 
     def pick(self, present: Sequence[int]) -> Iterator[int]:
         """The ids that are meant, of which `present` (ascending) exist in the cluster.
