@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ledger_client.errors import reaching_metadata
+from metadata.cluster import open_cluster
+from metadata.connect import open_store
 from metadata.ledgers import Ledgers
 from metadata.model import InvalidMetadataError
 from metadata.store import (
@@ -31,6 +34,7 @@ from metadata.store import (
     SetData,
 )
 from metadata.update import PATIENT, Backoff, LedgerGoneError, persistently
+from metadata.uri import parse_metadata_uri
 from spark.core.commits import (
     CommitConflictError,
     CommitError,
@@ -40,6 +44,7 @@ from spark.core.commits import (
     QueryHead,
     identity_of,
     is_orphan,
+    ttl_of,
 )
 from spark.parallel import map_parallel
 from wire.types import LedgerId
@@ -55,6 +60,19 @@ class _Found:
     record: CommitRecord
     version: int
     modified_ms: int
+
+
+@asynccontextmanager
+async def open_commits(uri: str) -> AsyncIterator[Commits]:
+    """The commits of the cluster at `uri`, on a connection of their own."""
+    place = parse_metadata_uri(uri)
+    chance = random.Random()
+    with reaching_metadata(f"the commits beside {place} cannot be reached"):
+        async with open_store(place) as store:
+            cluster = await open_cluster(store, place)
+            yield Commits(
+                Ledgers(store, cluster.root, cluster.layout, chance=chance), chance=chance
+            )
 
 
 class Commits:
@@ -259,8 +277,11 @@ class Commits:
         await self._ensure(self._paths.directory(identity))
         return [Create(path), Delete(path, ANY_VERSION), delete]
 
-    async def sweep(self, *, now_ms: int, ttl_ms: int) -> list[int]:
-        """Delete what sinks left behind more than `ttl_ms` ago; the ids of what was deleted."""
+    async def sweep(self, *, now_ms: int, ttl_ms: int | None = None) -> list[int]:
+        """Delete what sinks left behind more than `ttl_ms` ago; the ids of what was deleted.
+
+        Without `ttl_ms` it is what the job said that wrote the ledger (`orphanTtl`).
+        """
 
         async def sweep(ledger_id: LedgerId) -> list[int]:
             return await self._sweep_one(ledger_id, now_ms, ttl_ms)
@@ -271,7 +292,7 @@ class Commits:
                 gone += one
         return gone
 
-    async def _sweep_one(self, ledger_id: LedgerId, now_ms: int, ttl_ms: int) -> list[int]:
+    async def _sweep_one(self, ledger_id: LedgerId, now_ms: int, ttl_ms: int | None) -> list[int]:
         try:
             ledger = await self._ledgers.read(ledger_id)
         except LedgerGoneError:
@@ -279,7 +300,8 @@ class Commits:
         except InvalidMetadataError as error:
             _log.warning("the sweep leaves ledger %d alone: %s", ledger_id, error)
             return []
-        identity = identity_of(dict(ledger.metadata.custom))
+        custom = dict(ledger.metadata.custom)
+        identity = identity_of(custom)
         if identity is None:
             return []
         made_ms = ledger.metadata.ctime_ms or ledger.created_ms or now_ms
@@ -289,7 +311,7 @@ class Commits:
             age_ms=now_ms - made_ms,
             record=None if commit is None else commit.record,
             record_age_ms=0 if commit is None else now_ms - commit.modified_ms,
-            ttl_ms=ttl_ms,
+            ttl_ms=ttl_of(custom) if ttl_ms is None else ttl_ms,
         ):
             return await self.discard(identity, [ledger_id])
         return []

@@ -24,7 +24,10 @@ IDENTITY_KEY: Final = "quire.spark.identity"
 PARTITION_KEY: Final = "quire.spark.partition"
 ATTEMPT_KEY: Final = "quire.spark.attempt"
 STATE_KEY: Final = "quire.spark.state"
+TTL_KEY: Final = "quire.spark.ttlMs"
 STAGED: Final = b"staged"
+#: How long a leftover is left alone where nobody says.
+TTL_MS: Final = 24 * 3600 * 1000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}", re.ASCII)
 #: Commits of one query lie in directories of this many, since listing one is bounded too.
@@ -181,12 +184,16 @@ class QueryHead:
             raise CommitError(f"{where}: not the head of a query ({error!r})") from None
 
 
-def staged_metadata(identity: Identity, *, partition: int, attempt: int) -> dict[str, bytes]:
+def staged_metadata(
+    identity: Identity, *, partition: int, attempt: int, ttl_ms: int = TTL_MS
+) -> dict[str, bytes]:
+    """What a ledger of the sink says about itself, down to when it may be swept."""
     return {
         IDENTITY_KEY: str(identity).encode(),
         PARTITION_KEY: str(partition).encode(),
         ATTEMPT_KEY: str(attempt).encode(),
         STATE_KEY: STAGED,
+        TTL_KEY: str(ttl_ms).encode(),
     }
 
 
@@ -199,6 +206,12 @@ def identity_of(custom: Mapping[str, bytes]) -> Identity | None:
         return Identity.parse(text.decode())
     except (CommitError, ValueError):
         return None
+
+
+def ttl_of(custom: Mapping[str, bytes]) -> int:
+    """How long a ledger of the sink is left alone, by the options of the job that wrote it."""
+    text = custom.get(TTL_KEY, b"")
+    return int(text) if text.isdigit() else TTL_MS
 
 
 def is_orphan(

@@ -49,7 +49,9 @@ class World:
         chance = random.Random(2)
         return Ledgers(store, ROOT, LayoutType.HIERARCHICAL, chance=chance, backoff=SOON)
 
-    async def staged(self, identity: Identity, *, partition: int = 0) -> WrittenLedger:
+    async def staged(
+        self, identity: Identity, *, partition: int = 0, ttl_ms: int = 1000
+    ) -> WrittenLedger:
         """A ledger of the sink with one row in it."""
         template = new_ledger(
             ledger_id=LedgerId(0),
@@ -58,7 +60,7 @@ class World:
             ack_quorum=1,
             digest_type=DigestType.CRC32C,
             password=b"",
-            custom=staged_metadata(identity, partition=partition, attempt=0),
+            custom=staged_metadata(identity, partition=partition, attempt=0, ttl_ms=ttl_ms),
             ctime_ms=self.now_ms,
         )
         made = await self.ledgers.create(template)
@@ -289,3 +291,11 @@ async def test_sweep_deletes_old_leftovers_and_nothing_else() -> None:
     assert await world.exists(young)
     assert not await world.ledgers.is_gone(stranger.metadata.ledger_id)
     assert await world.commits.sweep(now_ms=world.now_ms, ttl_ms=10_000) == []
+
+
+async def test_sweep_keeps_to_what_the_job_said_about_its_leftovers() -> None:
+    world = World()
+    ledger = await world.staged(JOB, ttl_ms=5000)
+    made = world.now_ms
+    assert await world.commits.sweep(now_ms=made + 4999) == []
+    assert await world.commits.sweep(now_ms=made + 5000) == [ledger.ledger_id]
