@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -29,6 +29,8 @@ from spark.options import SourceOptions
 from spark.parallel import PARALLEL_MAX, map_parallel
 from wire.entry import Entries
 from wire.errors import LedgerError, TransientError
+
+T = TypeVar("T")
 
 #: How soon a closed ledger, or one that is there at last, is noticed.
 _LOOK_SECONDS: Final = 0.5
@@ -57,6 +59,12 @@ class Follower:
     def latest(self) -> Position:
         """Behind the last entry of the last ledger that exists, asked for now."""
         return self._client.submit(self._latest).result()
+
+    def ask(self, job: Callable[[LedgerClient, Mapping[int, LedgerEnd]], Awaitable[T]]) -> T:
+        """Run something on the client of the follower, with what is known of ends so far."""
+        with self._changed:
+            known = dict(self._ends)
+        return self._client.submit(lambda client: job(client, known)).result()
 
     def start(self, at: Position) -> None:
         """Follow from this ledger on. The ones before it may be gone and are not looked at."""
