@@ -35,6 +35,7 @@ from metadata.store import (
     Change,
     ConnectionLostError,
     Node,
+    NoNodeError,
     SessionExpiredError,
     SessionId,
     Stat,
@@ -214,6 +215,15 @@ class MemoryStore:
     async def get(self, path: str) -> Node:
         return await self._read("get", path, lambda tree: _node(tree.get(path)))
 
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        found: list[Node | None] = []
+        for path in paths:
+            try:
+                found.append(await self.get(path))
+            except NoNodeError:
+                found.append(None)
+        return found
+
     async def get_and_watch(self, path: str) -> tuple[Node, Watch]:
         return await self._read_and_watch(
             "get", path, _DATA_EVENTS, lambda tree: _node(tree.get(path))
@@ -315,7 +325,9 @@ class MemoryStore:
         for change in changes:
             check_change(change)
         path = changes[0].path if changes else "/"
-        await self._write("transact", path, lambda tree: tree.transact(changes), session)
+        await self._write(
+            "transact", path, lambda tree: tree.transact(changes, self._session), session
+        )
 
     async def _write(
         self, verb: Verb, path: str, apply: Callable[[Tree], T], session: SessionId | None

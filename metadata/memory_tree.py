@@ -145,7 +145,7 @@ class Tree:
     def check(self, path: str, version: int) -> None:
         _check_version(path, self.get(path), version)
 
-    def transact(self, changes: Sequence[Change]) -> None:
+    def transact(self, changes: Sequence[Change], owner: SessionId | None = None) -> None:
         """All or nothing: the first change that cannot be made undoes those before it."""
         before: dict[str, Znode | None] = {}
         events = len(self._events)
@@ -153,7 +153,7 @@ class Tree:
             for change in changes:
                 for path in (change.path, parent_of(change.path)):
                     before.setdefault(path, copy.deepcopy(self._znodes.get(path)))
-                self._apply(change)
+                self._apply(change, owner)
         except MetadataError:
             for path, znode in before.items():
                 if znode is None:
@@ -163,10 +163,10 @@ class Tree:
             del self._events[events:]
             raise
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: Change, owner: SessionId | None) -> None:
         match change:
-            case Create(path, data):
-                self.create(path, data)
+            case Create(path, data, is_ephemeral):
+                self.create(path, data, owner=owner if is_ephemeral else None)
             case SetData(path, data, version):
                 self.set(path, data, version)
             case Delete(path, version):

@@ -121,6 +121,7 @@ class Watch(Protocol):
 class Create:
     path: str
     data: bytes = b""
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,12 @@ class MetadataStore(Protocol):
 
     async def get(self, path: str) -> Node:
         """NoNodeError if it does not exist."""
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """All of these in one go, read in this order; None for each that does not exist.
+
+        For hundreds, not for millions: they are under way at the same time.
+        """
 
     async def get_and_watch(self, path: str) -> tuple[Node, Watch]:
         """The watch fires when the data changes or the node is deleted. NoNodeError sets none."""

@@ -44,8 +44,8 @@ from metadata.store import (
     Stat,
     WatchEvent,
 )
-from metadata.zookeeper_ending import SessionTicket
-from metadata.zookeeper_watches import Seen, StoreWatch, Target, WatchKind, WatchTable
+from metadata.zookeeper_ending import SessionTicket, shut_down
+from metadata.zookeeper_watches import StoreWatch, Target, WatchKind, WatchTable, seen_of, stat_of
 from runtime.doorbell import Doorbell
 from runtime.inbox import Answer, Inbox
 
@@ -178,7 +178,23 @@ class ZookeeperSession:
             deadline,
             lambda answer: self._set(trigger, watch, answer[1]),
         )
-        return Node(data, _stat(stat))
+        return Node(data, stat_of(stat))
+
+    async def get_many(self, paths: Sequence[str], deadline: float) -> list[Node | None]:
+        """One task waits for all of them: answers come in order, so for the last one."""
+        results: list[Any] = []
+        for path in paths:
+            sent = self._client.get_async(path)
+            sent.rawlink(lambda result: self._inbox.post(partial(results.append, result)))
+        with suppress(errors.NoNodeError):
+            await self._ask(f"get {paths[-1]}", sent, deadline)
+        nodes: list[Node | None] = []
+        for path, result in zip(paths, results, strict=True):
+            error = result.exception
+            if error is not None and not isinstance(error, kazoo.exceptions.NoNodeError):
+                raise _translated(error, f"get {path}") from error
+            nodes.append(None if error else Node(result.value[0], stat_of(result.value[1])))
+        return nodes
 
     async def exists(self, path: str, watch: StoreWatch | None, deadline: float) -> Stat | None:
         trigger = self._trigger(WatchKind.DATA, path, watch)
@@ -188,7 +204,7 @@ class ZookeeperSession:
             deadline,
             lambda answer: self._set(trigger, watch, answer),
         )
-        return None if stat is None else _stat(stat)
+        return None if stat is None else stat_of(stat)
 
     async def children(
         self, path: str, watch: StoreWatch | None, deadline: float
@@ -200,7 +216,7 @@ class ZookeeperSession:
             deadline,
             lambda answer: self._set(trigger, watch, answer[1]),
         )
-        return sorted(names), _stat(stat)
+        return sorted(names), stat_of(stat)
 
     async def sync(self, path: str, deadline: float) -> None:
         await self._ask(f"sync {path}", self._client.sync_async(path), deadline)
@@ -222,7 +238,7 @@ class ZookeeperSession:
 
     async def set(self, path: str, data: bytes, version: int, deadline: float) -> Stat:
         sent = self._client.set_async(path, data, version)
-        return _stat(await self._ask(f"set {path}", sent, deadline))
+        return stat_of(await self._ask(f"set {path}", sent, deadline))
 
     async def delete(self, path: str, version: int, deadline: float) -> None:
         await self._ask(f"delete {path}", self._client.delete_async(path, version), deadline)
@@ -231,8 +247,8 @@ class ZookeeperSession:
         transaction = self._client.transaction()
         for change in changes:
             match change:
-                case Create(path, data):
-                    transaction.create(path, data, acl=self._acl(False))
+                case Create(path, data, ephemeral):
+                    transaction.create(path, data, self._acl(False), ephemeral)
                 case SetData(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
@@ -284,7 +300,7 @@ class ZookeeperSession:
     ) -> None:
         """Before the next event from the wire is looked at: it may be about this watch."""
         if trigger is not None and watch is not None:
-            watch.seen = _seen(trigger.target.kind, stat)
+            watch.seen = seen_of(trigger.target.kind, stat)
             self._watches.add(trigger.target, watch)
 
     def on_event(self, target: Target, event: WatchedEvent) -> None:
@@ -311,7 +327,7 @@ class ZookeeperSession:
         match result.exception:
             case None:
                 stat = result.value if target.kind is WatchKind.DATA else result.value[1]
-                self._watches.compare(target, _seen(target.kind, stat))
+                self._watches.compare(target, seen_of(target.kind, stat))
             case kazoo.exceptions.NoNodeError():
                 self._watches.compare(target, None)
             case kazoo.exceptions.ConnectionLoss() | kazoo.exceptions.SessionExpiredError():
@@ -458,19 +474,13 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """No further connection for this client; the present one is cut."""
         with self._lock:
             self._refuses = True
-            _shut_down(self.socket)
+            shut_down(self.socket)
 
     def drop(self, connection: socket.socket | None) -> None:
         """Cut this connection, if it is still the present one: kazoo makes another."""
         with self._lock:
             if connection is self.socket:
-                _shut_down(connection)
-
-
-def _shut_down(connection: socket.socket | None) -> None:
-    if connection is not None:
-        with suppress(OSError):  # closed already
-            connection.shutdown(socket.SHUT_RDWR)
+                shut_down(connection)
 
 
 def _translated(error: Exception, what: str) -> MetadataError:
@@ -481,20 +491,3 @@ def _translated(error: Exception, what: str) -> MetadataError:
         return MetadataError(f"{what}: ZooKeeper refused it ({type(error).__name__})")
     # Whatever else: do not claim to know what became of the request.
     return errors.ConnectionLostError(f"{what}: {type(error).__name__}, the outcome is unknown")
-
-
-def _stat(stat: ZnodeStat) -> Stat:
-    return Stat(
-        version=stat.version,
-        children_version=stat.cversion,
-        children_count=stat.numChildren,
-        owner=SessionId(stat.ephemeralOwner) if stat.ephemeralOwner else None,
-        created_ms=stat.ctime,
-        modified_ms=stat.mtime,
-    )
-
-
-def _seen(kind: WatchKind, stat: ZnodeStat | None) -> Seen | None:
-    if stat is None:
-        return None
-    return Seen(stat.czxid, stat.mzxid if kind is WatchKind.DATA else stat.pzxid)

@@ -8,6 +8,7 @@ the old one alive.
 
 from __future__ import annotations
 
+import socket
 import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -95,3 +96,10 @@ async def _receive_exactly(stream: trio.SocketStream, size: int) -> bytes:
             raise ValueError("closed the connection")
         data += chunk
     return data
+
+
+def shut_down(connection: socket.socket | None) -> None:
+    """Cut a connection, which whoever reads from it notices."""
+    if connection is not None:
+        with suppress(OSError):  # closed already
+            connection.shutdown(socket.SHUT_RDWR)

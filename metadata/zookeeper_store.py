@@ -151,6 +151,15 @@ class ZookeeperStore:
     async def get(self, path: str) -> Node:
         return await self._read("get", path, lambda session, by: session.get(path, None, by))
 
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        if not paths:
+            await trio.lowlevel.checkpoint()
+            return []
+        for path in paths:
+            check_path(path)
+        what = f"get of {len(paths)} nodes,"
+        return await self._read(what, paths[0], lambda session, by: session.get_many(paths, by))
+
     async def get_and_watch(self, path: str) -> tuple[Node, Watch]:
         watch = StoreWatch()
         node = await self._read("get", path, lambda session, by: session.get(path, watch, by))

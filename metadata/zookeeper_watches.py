@@ -15,11 +15,11 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
-from metadata.store import WatchEvent
+from metadata.store import SessionId, Stat, WatchEvent
 
 
 class Seen(NamedTuple):
@@ -115,3 +115,21 @@ def _missed(kind: WatchKind, before: Seen | None, now: Seen | None) -> WatchEven
     if now is None or before.created != now.created:
         return WatchEvent.DELETED
     return kind.change
+
+
+def stat_of(stat: Any) -> Stat:
+    """A stat of kazoo's, in our words."""
+    return Stat(
+        version=stat.version,
+        children_version=stat.cversion,
+        children_count=stat.numChildren,
+        owner=SessionId(stat.ephemeralOwner) if stat.ephemeralOwner else None,
+        created_ms=stat.ctime,
+        modified_ms=stat.mtime,
+    )
+
+
+def seen_of(kind: WatchKind, stat: Any) -> Seen | None:
+    if stat is None:
+        return None
+    return Seen(stat.czxid, stat.mzxid if kind is WatchKind.DATA else stat.pzxid)

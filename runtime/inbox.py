@@ -20,15 +20,20 @@ class Inbox:
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._posts: deque[Callable[[], None]] = deque()
+        self._is_rung = False
 
     def post(self, function: Callable[[], None]) -> None:
         self._posts.append(function)
+        if self._is_rung:
+            return  # whoever rang did so for this one, too: the bell is reset before they are run
+        self._is_rung = True
         try:
             self._token.run_sync_soon(self._run, idempotent=True)
         except trio.RunFinishedError:
             self._posts.clear()
 
     def _run(self) -> None:
+        self._is_rung = False
         while self._posts:
             self._posts.popleft()()
 
