@@ -258,7 +258,7 @@ class Replicator:
             )
             return
         ids = answer.content
-        confirmed = len(ids) if isinstance(ids, list) else None
+        confirmed = len(ids) if isinstance(ids, Sequence) else None
         commands = core.on_add(answer.request_id, answer.outcome, confirmed=confirmed)
         if not core.is_open(answer.request_id):
             is_timed = answer.outcome is Outcome.OK

@@ -11,7 +11,7 @@ from autorecovery.context import RecoveryContext
 from autorecovery.core.copying import PIECE_BYTES
 from autorecovery.core.parking import Reason
 from ledger_client.core.commands import Outcome
-from ledger_client.requests import Request
+from ledger_client.requests import Adds, Request
 from metadata.model import LedgerState
 from metadata.update import ChangeEnsemble
 from tests.autorecovery.auditor_world import spoilt
@@ -215,6 +215,26 @@ async def test_target_that_dies_in_mid_copy_is_replaced_by_another(autojump_cloc
     assert world.is_whole(1)
     assert len(world.bookies.refuses) == 1
     assert not world.bookies.refuses.keys() & world.record(1).bookies()
+
+
+async def test_target_that_acknowledged_half_of_a_piece_is_not_taken_for_complete(
+    autojump_clock: Clock,
+) -> None:
+    """Bookies without batches answer every entry by itself; the client passes on runs of them."""
+    world = RepairWorld(5)
+    world.ledger(1, (0, (0, 1, 2)), entries=60, write_quorum=3)
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+
+    def begin(bookie_id: BookieId, request: Request) -> None:
+        if isinstance(request, Adds) and not world.bookies.piecemeal:
+            world.bookies.piecemeal.add(bookie_id)
+
+    world.bookies.on_request = begin
+    await world.heal()
+    assert world.is_whole(1)
+    assert world.bookies.piecemeal
+    assert not world.bookies.piecemeal & world.record(1).bookies()
 
 
 async def test_second_loss_during_the_copy_keeps_the_mark_until_it_is_repaired_too(

@@ -68,6 +68,7 @@ class SlowBookies(FakeBookies):
         self.fenced: set[tuple[BookieId, int]] = set()
         self.refuses: dict[BookieId, Outcome] = {}  # adds only
         self.mute: set[BookieId] = set()
+        self.piecemeal: set[BookieId] = set()  # acknowledge adds one by one, and die half way
         self.forgot: set[BookieId] = set()  # deny ledgers of which they have nothing
         self.disk_bytes = 1_000_000
         self.on_request: Callable[[BookieId, Request], None] = lambda bookie_id, request: None
@@ -88,6 +89,13 @@ class SlowBookies(FakeBookies):
         if bookie_id in self.mute:
             await trio.sleep(request.seconds)
             answer = Answer(request.request_id, Outcome.TIMEOUT)
+        if bookie_id in self.piecemeal and isinstance(request, Adds):
+            half = request.entry_ids[: len(request.entry_ids) // 2]
+            for entry_id in request.entry_ids[len(half) :]:
+                del self.entries[bookie_id][request.ledger_id, entry_id]
+            request.sink([Answer(request.request_id, Outcome.OK, half)])
+            await trio.sleep(ANSWER_SECONDS)
+            answer = Answer(request.request_id, Outcome.NOT_CONNECTED)
         request.sink([answer])
 
     def _answered(self, bookie_id: BookieId, request: Request) -> Answer:
