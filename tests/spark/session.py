@@ -1,0 +1,57 @@
+"""A Spark of this process: local, small, with our packages on the path of its workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from runtime.java import find_java, spark_java_home
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@contextmanager
+def spark_session(
+    folder: Path, *, master: str = "local[2,3]", **confs: str
+) -> Iterator[SparkSession]:
+    """`local[2,3]` is two slots and three attempts for each task."""
+    changes = {
+        "JAVA_HOME": str(spark_java_home(find_java())),
+        # The interpreter of the tests, and the repository instead of what is installed.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    builder = SparkSession.builder.master(master).appName("quire-tests")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.pollingDelay": "50ms",
+        **{name.replace("_", "."): value for name, value in confs.items()},
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
