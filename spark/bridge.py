@@ -56,7 +56,8 @@ class _Crossing(Generic[T]):
                     return
                 yield item
                 del item  # it may be megabytes, and the next one is being made
-                token.run_sync_soon(self._release)
+                with suppress(trio.RunFinishedError):  # that was the last one
+                    token.run_sync_soon(self._release)
         finally:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(scope.cancel)
