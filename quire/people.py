@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,13 +16,8 @@ from metadata.model import check_bookie_id
 from quire.access import LEDGER_ID, Target, named, run, target_options, yes_option
 from quire.output import byte_count, progress, say, show_fields, show_json, show_table
 from quire.shell_cluster import bookies_of, spaces_of
-from quire.shell_ledgers import (
-    delete_ledger,
-    open_range,
-    read_record,
-    record_of,
-    records,
-)
+from quire.shell_entries import open_range
+from quire.shell_ledgers import delete_ledger, read_record, record_of, records
 from wire.types import BookieId
 
 _ledger_argument = click.argument("ledger", type=LEDGER_ID, metavar="LEDGER")
@@ -40,8 +36,8 @@ def list_ledgers(target: Target, bookie_id: str | None) -> None:
 
     async def job() -> list[dict[str, object]]:
         rows = []
-        async with target.ledgers() as found:
-            async for _, metadata in records(found, read=True):
+        async with target.ledgers() as found, aclosing(records(found, read=True)) as walk:
+            async for _, metadata in walk:
                 if metadata is None or (bookie_id and not metadata.mentions(BookieId(bookie_id))):
                     continue
                 rows.append(record_of(metadata))
@@ -223,6 +219,6 @@ def safe_to_stop(target: Target, bookie: str) -> int:
 @target_options
 def decommission(target: Target, bookie: str, yes: bool) -> None:
     """Have everything that a stopped bookie held restored elsewhere, then forget the bookie."""
-    from quire.shell_recovery import decommission_bookie
+    from quire.shell_recover import decommission_bookie
 
     decommission_bookie(target, bookie, yes=yes)

@@ -9,6 +9,7 @@ import click
 
 from quire.access import Target
 from quire.lazy import LazyGroup
+from quire.output import say
 
 #: Every verb and where it lives. Adding one is adding a row.
 VERBS: Final = {
@@ -22,10 +23,11 @@ VERBS: Final = {
     "endpointinfo": "quire.shell_cluster:endpointinfo",
     "listledgers": "quire.shell_ledgers:listledgers",
     "ledgermetadata": "quire.shell_ledgers:ledgermetadata",
-    "readledger": "quire.shell_ledgers:readledger",
+    "readledger": "quire.shell_entries:readledger",
     "deleteledger": "quire.shell_ledgers:deleteledger",
     "simpletest": "quire.shell_ledgers:simpletest",
-    "updateledgers": "quire.shell_ledgers:updateledgers",
+    "updateledgers": "quire.shell_renames:updateledgers",
+    "updateBookieInLedger": "quire.shell_renames:updatebookieinledger",
     "initbookie": "quire.shell_bookie:initbookie",
     "bookieformat": "quire.shell_bookie:bookieformat",
     "bookiesanity": "quire.shell_bookie:bookiesanity",
@@ -43,13 +45,14 @@ VERBS: Final = {
     "lostbookierecoverydelay": "quire.shell_recovery:lostbookierecoverydelay",
     "triggeraudit": "quire.shell_recovery:triggeraudit",
     "forceauditchecks": "quire.shell_recovery:forceauditchecks",
-    "recover": "quire.shell_recovery:recover",
-    "decommissionbookie": "quire.shell_recovery:decommissionbookie",
+    "recover": "quire.shell_recover:recover",
+    "decommissionbookie": "quire.shell_recover:decommissionbookie",
     "cookie_create": "quire.shell_cookies:cookie_create",
     "cookie_get": "quire.shell_cookies:cookie_get",
     "cookie_update": "quire.shell_cookies:cookie_update",
     "cookie_delete": "quire.shell_cookies:cookie_delete",
     "cookie_generate": "quire.shell_cookies:cookie_generate",
+    "help": "quire.shell:help_verb",
 }
 
 
@@ -92,3 +95,20 @@ def shell(
         id_format=id_format,
         entry_format=entry_format,
     )
+
+
+@click.command(name="help", epilog="Example: quire shell help listbookies")
+@click.argument("verb", required=False)
+@click.pass_context
+def help_verb(context: click.Context, verb: str | None) -> None:
+    """Show all verbs, or how one of them is used."""
+    above = context.parent
+    assert above is not None
+    if verb is None:
+        say(shell.get_help(above))
+        return
+    found = shell.get_command(above, verb)
+    if found is None:
+        raise click.UsageError(f"No such command {verb!r}.", ctx=above)
+    with click.Context(found, info_name=verb, parent=above) as described:
+        say(found.get_help(described))

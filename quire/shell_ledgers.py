@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import click
-import trio
 
-from ledger_client import EntryReader, LedgerClient
 from metadata.codec import decode_ledger_metadata, encode_ledger_metadata
 from metadata.ledgers import Ledgers
 from metadata.model import LedgerMetadata, check_bookie_id
-from metadata.update import RenameBookie
 from quire.access import LEDGER_ID, Target, named, run, shown_id, target_options, yes_option
-from quire.output import confirm, progress, say, show_json
-from quire.shell_lines import line, payload_lines
+from quire.output import confirm, say, show_json
+from quire.shell_lines import line
 from wire.errors import LedgerError
 from wire.types import BookieId, LedgerId
 
@@ -33,8 +31,11 @@ def listledgers(target: Target, meta: bool, bookieid: str | None) -> None:
     wanted = None if bookieid is None else check_bookie_id(BookieId(bookieid))
 
     async def job() -> None:
-        async with target.ledgers() as ledgers:
-            async for ledger_id, found in records(ledgers, read=meta or wanted is not None):
+        async with (
+            target.ledgers() as ledgers,
+            aclosing(records(ledgers, read=meta or wanted is not None)) as walk,
+        ):
+            async for ledger_id, found in walk:
                 if wanted is not None and (found is None or not found.mentions(wanted)):
                     continue
                 shown = shown_id(target, ledger_id)
@@ -51,7 +52,7 @@ def listledgers(target: Target, meta: bool, bookieid: str | None) -> None:
 
 async def records(
     ledgers: Ledgers, *, read: bool
-) -> AsyncIterator[tuple[LedgerId, LedgerMetadata | None]]:
+) -> AsyncGenerator[tuple[LedgerId, LedgerMetadata | None], None]:
     """Every ledger, ascending, with its record if that is wanted; one deleted meanwhile is not."""
     async for found in ledgers.ranges():
         for ledger_id in found.ids:
@@ -164,66 +165,7 @@ async def _restore(target: Target, metadata: LedgerMetadata, overwrite: bool) ->
         await ledgers.store.set(path, data, version=found.version)
 
 
-# ---------------------------------------------------------------------- entries
-
-
-@click.command(epilog="Example: quire shell readledger -l 17 -fe 0 -le 9 -m")
-@click.option("-l", "--ledgerid", type=LEDGER_ID, required=True, help="The ledger.")
-@click.option("-fe", "--firstentryid", type=click.IntRange(0), default=0, help="By default 0.")
-@click.option("-le", "--lastentryid", type=click.IntRange(0), help="By default the last one.")
-@click.option("-m", "--msg", is_flag=True, help="Show payloads.")
-@click.option("-r", "--force-recovery", is_flag=True, help="Recover and close the ledger first.")
-@target_options
-def readledger(
-    target: Target,
-    ledgerid: int,
-    firstentryid: int,
-    lastentryid: int | None,
-    msg: bool,
-    force_recovery: bool,
-) -> None:
-    """Read entries. The writer of an open ledger is left alone, unless -r is given."""
-
-    async def job() -> None:
-        async with target.client() as client:
-            entries = await open_range(
-                client, ledgerid, firstentryid, lastentryid, recover=force_recovery
-            )
-            while batch := await entries.next_batch():
-                for entry in batch:
-                    _show_entry(target, ledgerid, entry.id, entry.payload, msg=msg)
-
-    run(job)
-
-
-async def open_range(
-    client: LedgerClient, ledger_id: int, first: int, last: int | None, *, recover: bool
-) -> EntryReader:
-    """Entries of a ledger. An operator who can read the record knows the password anyway."""
-    password = (await client.metadata(ledger_id)).password or b""
-    if recover:
-        reader = await client.open(ledger_id, password=password)
-    else:
-        reader = await client.open_no_recovery(ledger_id, password=password)
-    return reader.read(first, reader.last_confirmed if last is None else last)
-
-
-def _show_entry(
-    target: Target, ledger_id: int, entry_id: int, payload: bytes, *, msg: bool
-) -> None:
-    if target.as_json:
-        shown: dict[str, object] = {
-            "ledgerId": ledger_id, "entryId": entry_id, "entrySize": len(payload),
-        }  # fmt: skip
-        if msg:
-            shown["payload"] = base64.b64encode(payload).decode()
-        show_json(shown)
-        return
-    shown_ledger = shown_id(target, ledger_id)
-    line("Entry", entryId=entry_id, entrySize=len(payload), ledgerId=shown_ledger)
-    if msg:
-        for text in payload_lines(payload, target.entry_format):
-            say(text)
+# ---------------------------------------------------------------------- whole ledgers
 
 
 @click.command(epilog="Example: quire shell deleteledger -l 17 --yes")
@@ -280,61 +222,3 @@ def simpletest(target: Target, ensemble: int, write: int, ack: int, count: int) 
     else:
         shown = shown_id(target, ledger_id)
         say(f"{count} entries written to ledger {shown} (lastEntryId {count - 1})")
-
-
-# ---------------------------------------------------------------------- bookie ids
-
-
-@click.command(epilog="Example: quire shell -conf bk_server.conf updateledgers -b hostname")
-@click.option(
-    "-b", "--bookieId", "form", type=click.Choice(["hostname", "ip"]), required=True,
-    help="The form of the bookie's id that ledgers are to name.",
-)  # fmt: skip
-@click.option(
-    "-s", "--updatespersec", "rate", type=click.IntRange(1, 10_000), default=5, show_default=True,
-    help="Ledgers to change in a second.",
-)  # fmt: skip
-@click.option("-l", "--limit", type=click.IntRange(1), help="Change no more ledgers than this.")
-@yes_option
-@target_options
-def updateledgers(target: Target, form: str, rate: int, limit: int | None, yes: bool) -> None:
-    """Let ledgers name the configured bookie by its host name, or by its address."""
-    from bookie.identity import Resolver
-
-    config = target.bookie().bookie
-    if config.bookie_id is not None:
-        raise LedgerError(
-            f"{target.conf} gives the bookie the id {config.bookie_id}, which has one form only: "
-            "there is nothing to update"
-        )
-    resolver = Resolver()
-    host = config.advertised_address or resolver.host_name()
-    names = {"hostname": host, "ip": resolver.address(host)}
-    new = check_bookie_id(BookieId(f"{names.pop(form)}:{config.port}"))
-    (other,) = names.values()
-    old = check_bookie_id(BookieId(f"{other}:{config.port}"))
-    if old != new:
-        confirm(f"Let ledgers that name {old} name {new} instead?", yes=yes)
-    changed = 0 if old == new else run(_rename, target, old, new, rate, limit)
-    if target.as_json:
-        show_json({"old": old, "new": new, "changed": changed})
-    else:
-        say(f"{changed} ledgers changed from {old} to {new}")
-
-
-async def _rename(
-    target: Target, old: BookieId, new: BookieId, rate: int, limit: int | None
-) -> int:
-    changed = 0
-    async with target.ledgers() as ledgers:
-        with progress("ledgers", None) as bar:
-            async for ledger_id, found in records(ledgers, read=True):
-                bar.advance()
-                if found is None or not found.mentions(old):
-                    continue
-                await ledgers.update(ledger_id, RenameBookie(old=old, new=new))
-                changed += 1
-                if changed == limit:
-                    break
-                await trio.sleep(1 / rate)
-    return changed

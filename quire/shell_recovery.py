@@ -11,16 +11,14 @@ import click
 from autorecovery import operators
 from autorecovery.context import RecoveryContext
 from autorecovery.operators import UnderReplicated
-from autorecovery.operators_bookie import BookieReport, Progress, decommission
-from autorecovery.operators_bookie import recover as recover_bookie
 from metadata.model import check_bookie_id
 from metadata.rereplication_settings import (
     AlreadyDisabledError,
     AlreadyEnabledError,
     PeriodicCheck,
 )
-from quire.access import T, Target, run, shown_id, target_options, yes_option
-from quire.output import confirm, progress, say, show_json
+from quire.access import T, Target, run, shown_id, target_options
+from quire.output import say, show_json
 from quire.shell_lines import line
 from wire.errors import LedgerError
 from wire.types import BookieId
@@ -226,109 +224,3 @@ def forceauditchecks(target: Target, ledgers: bool, placement: bool, replicas: b
     text = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(past_ms / 1000))
     for _, name in wanted:
         line(f"Resetting {name}", time=f"{text}.{past_ms % 1000:03d}")
-
-
-# ---------------------------------------------------------------------- a bookie that is gone
-
-
-@click.command(epilog="Example: quire shell recover -dr 127.0.0.1:3181")
-@click.option("-q", "--query", "query", is_flag=True, help="Only name the ledgers concerned.")
-@click.option("-dr", "--dryrun", "dry_run", is_flag=True, help="The same.")
-@click.option("-f", "--force", is_flag=True, help="Do not ask.")
-@click.option("-sk", "--skipOpenLedgers", "skip_open", is_flag=True, help="Leave writers alone.")
-@click.option("-d", "--deleteCookie", "delete_cookie", is_flag=True, help="Forget the bookie then.")
-@click.argument("bookie", metavar="BOOKIE-ID")
-@yes_option
-@target_options
-def recover(
-    target: Target,
-    query: bool,
-    dry_run: bool,
-    force: bool,
-    skip_open: bool,
-    delete_cookie: bool,
-    bookie: str,
-    yes: bool,
-) -> None:
-    """Restore elsewhere, in this process, what a stopped bookie held."""
-    bookie_id = check_bookie_id(bookie)
-    only_look = query or dry_run
-    confirm(f"Restore elsewhere what {bookie_id} held?", yes=yes or force or only_look)
-    with progress("ledgers") as bar:
-
-        async def job(context: RecoveryContext) -> BookieReport:
-            return await recover_bookie(
-                context,
-                bookie_id,
-                dry_run=only_look,
-                skip_open=skip_open,
-                delete_cookie=delete_cookie,
-                progress=lambda shown: bar.set(shown.done, shown.total),
-            )
-
-        report = with_context(target, job)
-    if not only_look:
-        say_report(target, report)
-    elif target.as_json:
-        show_json({"bookieId": bookie_id, "ledgers": report.skipped})
-    else:
-        for ledger_id in report.skipped:
-            line("Ledger", ledgerId=shown_id(target, ledger_id))
-
-
-@click.command(epilog="Example: quire shell decommissionbookie -bookieid 127.0.0.1:3181 --yes")
-@click.option("-bookieid", "bookie", required=True, help="The bookie, which must be stopped.")
-@yes_option
-@target_options
-def decommissionbookie(target: Target, bookie: str, yes: bool) -> None:
-    """Have everything that a stopped bookie held restored, then forget the bookie."""
-    decommission_bookie(target, bookie, yes=yes)
-
-
-def decommission_bookie(target: Target, bookie: str, *, yes: bool) -> None:
-    bookie_id = check_bookie_id(bookie)
-    confirm(f"Restore what {bookie_id} held, and forget the bookie?", yes=yes)
-    with progress("ledgers") as bar:
-
-        def show(shown: Progress) -> None:
-            bar.set(shown.done, shown.total)
-
-        report = with_context(target, lambda c: decommission(c, bookie_id, progress=show))
-    if report.is_done and not target.as_json:
-        line(
-            "The ledgers stored in the given decommissioning bookie: are properly replicated",
-            bookieAddressToDecommission=bookie_id,
-        )
-        if report.cookie_deleted:
-            line(
-                "Cookie of the decommissioned bookie: is deleted successfully",
-                bookieAddressToDecommission=bookie_id,
-            )
-    else:
-        say_report(target, report)
-
-
-def say_report(target: Target, report: BookieReport) -> None:
-    """What was done; an error if that was not all."""
-    if target.as_json:
-        show_json(
-            {
-                "bookieId": report.bookie_id,
-                "ledgers": report.ledgers,
-                "stuck": {str(key): verdict.text for key, verdict in report.stuck.items()},
-                "skipped": report.skipped,
-                "cookieDeleted": report.cookie_deleted,
-            }
-        )
-    else:
-        done = report.ledgers - len(report.stuck) - len(report.skipped)
-        say(f"{done} of {report.ledgers} ledgers restored")
-        for ledger_id, verdict in report.stuck.items():
-            line("Not restored", ledgerId=shown_id(target, ledger_id), reason=verdict.text)
-        for ledger_id in report.skipped:
-            line("Skipped", ledgerId=shown_id(target, ledger_id))
-    if report.stuck:
-        raise LedgerError(
-            f"{len(report.stuck)} ledgers still need bookie {report.bookie_id}: "
-            "see `quire recovery list`"
-        )

@@ -27,10 +27,10 @@ PASSWORD = b"hidden word"
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Four bookies, of which the last has stopped; ledger 0 on all four, ledger 1 on two of them.
+    """Four bookies, of which the last has stopped; ledger 0 on all four, 1 and 2 on two of them.
 
-    The dead one is among these two, so that copies of both ledgers are missing. Those of ledger 1
-    can be restored; for ledger 0 there are not enough bookies.
+    The dead one is among these two, so that copies of all ledgers are missing. Those of ledgers 1
+    and 2 can be restored; for ledger 0 there are not enough bookies.
     """
     folder = tmp_path_factory.mktemp("cluster") / "data"
     zookeeper = f"{shared_zookeeper().address}{fresh_root_path()}"
@@ -69,9 +69,10 @@ async def _write(uri: str, bookies: list[BookieId]) -> None:
         assert ledger.id == 0
         await ledger.append_many([f"entry {number}".encode() for number in range(ENTRIES)])
         await ledger.close()
-        small = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
-        await small.append_many([b"one", b"two"])
-        await small.close()
+        for _ in range(2):
+            small = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
+            await small.append_many([b"one", b"two"])
+            await small.close()
 
 
 def _state(running: LocalCluster, number: int) -> str:

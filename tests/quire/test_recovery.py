@@ -91,22 +91,6 @@ def test_checks_are_made_due(cluster: Cluster) -> None:
     assert all(checks.values())
 
 
-def test_lost_copies_are_restored_by_hand_as_far_as_possible(cluster: Cluster) -> None:
-    dead, alive = cluster.bookies[3]["id"], cluster.bookies[0]["id"]
-    assert f"bookie {alive} is running: stop it first" in refused(cluster, "recover", "-f", alive)
-    assert "Nobody is there to ask" in refused(cluster, "recover", dead, code=2)
-    plan = verb(cluster, "recover", "-dr", dead, "--json").json["ledgers"]
-    assert plan[:1] == [0]
-    stuck = quire("shell", "--uri", cluster.uri, "recover", "-f", dead, "--json")
-    assert stuck.code == 1
-    assert "1 ledgers still need bookie" in stuck.error
-    assert list(stuck.json["stuck"]) == ["0"]
-    assert verb(cluster, "recover", "-q", dead).lines == ["Ledger {ledgerId=0}"]
-    record = verb(cluster, "ledgermetadata", "-l", 1, "--json").json
-    assert dead not in record["allEnsembles"]["0"]
-    assert people(cluster, "ledgers", "read", 1).lines == ["one", "two"]
-
-
 def test_bookie_is_not_stopped_or_forgotten_lightly(cluster: Cluster) -> None:
     alive = cluster.bookies[0]["id"]
     unsafe = people(cluster, "bookies", "safe-to-stop", alive)
