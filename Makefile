@@ -71,8 +71,12 @@ bench: $(STAMP)  ## compare with Apache BookKeeper; QUICK=1 within five minutes,
 profile: $(STAMP)  ## where a bookie's and a client's time goes
 	@echo "profile: not there yet" >&2; exit 1
 
-simulate: $(STAMP)  ## run the protocol under faults from seeds
-	@echo "simulate: not there yet: the simulated world above the cores is to come" >&2; exit 1
+SEEDS ?= 1000
+FROM ?= 0
+RING ?= inner
+simulate: $(STAMP)  ## run the protocol under faults from seeds: SEEDS=n, SEED=n for one as a story (docs/faults.md)
+	@echo "simulate: the $(RING) ring$(if $(SEED),, from seed $(FROM))"
+	@$(RUN) -m tests.simulation --ring $(RING) --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FROM)) $(ARGS)
 
 chaos: $(STAMP)  ## real processes under real faults
 	@echo "chaos: not there yet: it needs autorecovery and the local cluster" >&2; exit 1

@@ -126,6 +126,18 @@ class Plan:
         """Bookies that may lose data without anything confirmed being gone."""
         return self.shape[2] - 1
 
+    def told(self) -> str:
+        """The plan in one line: the shape, and whatever is not as it usually is."""
+        words = [f"script {self.script}"] if self.script else []
+        words.append(f"shape {self.shape}")
+        words += (
+            f"{field.name.replace('_', ' ')} {getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in ("seed", "script", "shape")
+            and getattr(self, field.name) != field.default
+        )
+        return ", ".join(words)
+
     def smaller(self) -> list[Plan]:
         """Plans with one thing less each, for finding the least that still goes wrong."""
         found = []
