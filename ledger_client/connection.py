@@ -82,7 +82,7 @@ class Connection(ABC):
         self._connecting: trio.CancelScope | None = None
         self._is_closed = False
         self._open: dict[int, Request] = {}  # on their way, in the order of sending
-        self._out: deque[tuple[memoryview, Request]] = deque()
+        self._out: deque[tuple[memoryview, Request | None]] = deque()  # with its last piece
         self._out_filled = trio.Event()
         self._unsent_bytes = 0
         self._held_bytes = 0
@@ -112,7 +112,7 @@ class Connection(ABC):
 
     def ask(self, request: Request) -> None:
         if isinstance(request, Adds):
-            request.held_bytes = len(request.records)
+            request.held_bytes = len(request.records) + len(request.frames)
             self._held_bytes += request.held_bytes
         if self._is_closed:
             self._end(request, Outcome.CLIENT_CLOSED)
@@ -244,23 +244,27 @@ class Connection(ABC):
     # ------------------------------------------------------------------ sending
 
     def _send(self, request: Request) -> None:
-        data = self._frame(request)
+        pieces = self._frame(request)
         self._open[request.request_id] = request
         stream = self._stream
         assert stream is not None
         sent = 0
         if not self._out:
             try:
-                sent = stream.send_now(data)
+                sent = stream.send_pieces_now(pieces)
             except (OSError, trio.ClosedResourceError):
                 stream.close()  # the receiving task notices and ends everything
                 return
             self._sent_at = trio.current_time()
-            if sent == len(data):
-                self._on_sent(request, self._sent_at)
-                return
-        self._out.append((memoryview(data)[sent:], request))
-        self._unsent_bytes += len(data) - sent
+        for piece in pieces:
+            if sent < len(piece):
+                self._out.append((memoryview(piece)[sent:], None))
+                self._unsent_bytes += len(piece) - sent
+            sent = max(0, sent - len(piece))
+        if not self._out:
+            self._on_sent(request, self._sent_at)
+            return
+        self._out[-1] = (self._out[-1][0], request)
         self._out_filled.set()
 
     async def _keep_sending(self, stream: ByteStream) -> None:
@@ -285,7 +289,8 @@ class Connection(ABC):
             if sent < len(data):
                 self._out[0] = (data[sent:], request)
                 break
-            self._on_sent(request, now)
+            if request is not None:
+                self._on_sent(request, now)
             self._out.popleft()
         self._tell_room()
 
@@ -341,8 +346,8 @@ class Connection(ABC):
     # ------------------------------------------------------------------ what protocols add
 
     @abstractmethod
-    def _frame(self, request: Request) -> bytes:
-        """The bytes to send, with whatever is needed to know the answer when it comes."""
+    def _frame(self, request: Request) -> list[bytes]:
+        """The bytes to send, in pieces, having noted whatever it takes to know the answer."""
 
     @abstractmethod
     def _scan(self, frames: FrameBuffer, found: Found) -> None:

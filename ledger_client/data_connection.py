@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 
 from ledger_client.connection import Connection, Found, Place
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
@@ -21,7 +21,7 @@ from ledger_client.expected_adds import ExpectedAdds
 from ledger_client.health import BookieHealth
 from ledger_client.requests import NOTHING_FOUND, Adds, Answer, FoundEntries, Reads, Request
 from runtime.sockets import Network
-from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, encode_batch, split_records
+from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, batch_head, join_records
 from wire.build_v2 import add_requests, read_requests
 from wire.codec_v2 import encode_request
 from wire.errors import ProtocolError, Status
@@ -78,32 +78,34 @@ class DataConnection(Connection):
         self._adds = ExpectedAdds()
         self._reads: dict[_Key, Request | list[Request]] = {}
 
-    def _frame(self, request: Request) -> bytes:
+    def _frame(self, request: Request) -> list[bytes]:
         if isinstance(request, Adds):
             return self._frame_adds(request)
         assert isinstance(request, Reads)
-        return self._frame_reads(request)
+        return [self._frame_reads(request)]
 
-    def _frame_adds(self, adds: Adds) -> bytes:
-        size = BATCH_HEAD_BYTES + len(adds.records)
+    def _frame_adds(self, adds: Adds) -> list[bytes]:
         takes_batches = self.place is not None and self.place.takes_batches
-        if takes_batches and not self._batches.is_doubted and size <= FRAME_BYTES_MAX:
-            self._batches.is_open = True
-            return encode_batch(
-                adds.records,
-                request_id=adds.request_id,
-                ledger_id=adds.ledger_id,
-                first_entry_id=adds.entry_ids[0],
-                last_entry_id=adds.entry_ids[-1],
-                count=len(adds.entry_ids),
-                master_key=adds.master_key,
-                flags=adds.flags,
-            )
-        records, bounds = adds.records, split_records(adds.records, 0, len(adds.records))
-        entries = [records[start + RECORD_HEAD_BYTES : end] for start, end in pairwise(bounds)]
-        adds.left = len(entries)
+        if takes_batches and not self._batches.is_doubted:
+            records = adds.records or join_records(adds.entries())
+            if BATCH_HEAD_BYTES + len(records) <= FRAME_BYTES_MAX:
+                self._batches.is_open = True
+                head = batch_head(
+                    len(records),
+                    request_id=adds.request_id,
+                    ledger_id=adds.ledger_id,
+                    first_entry_id=adds.entry_ids[0],
+                    last_entry_id=adds.entry_ids[-1],
+                    count=len(adds.entry_ids),
+                    master_key=adds.master_key,
+                    flags=adds.flags,
+                )
+                return [head, records]
+        adds.left = len(adds.entry_ids)
         self._adds.expect(adds)
-        return add_requests(entries, master_key=adds.master_key, flags=adds.flags)
+        if adds.frames:
+            return [adds.frames]
+        return [add_requests(adds.entries(), master_key=adds.master_key, flags=adds.flags)]
 
     def _frame_reads(self, reads: Reads) -> bytes:
         entry_ids = reads.entry_ids

@@ -32,7 +32,7 @@ _ENTRY_BYTES: Final = 64
 class Batch:
     """Payloads that share their fate, and the callers that wait for it."""
 
-    __slots__ = ("done", "failure", "first", "last", "payloads", "records", "size")
+    __slots__ = ("done", "failure", "first", "frames", "last", "payloads", "records", "size")
 
     def __init__(self, first: int = NO_ENTRY) -> None:
         self.payloads: list[bytes] = []
@@ -41,7 +41,8 @@ class Batch:
         self.failure: Failure | None = None
         self.first = first  # known beforehand if the caller chose it
         self.last = NO_ENTRY
-        self.records = b""
+        self.records = b""  # its entries, in one form or the other
+        self.frames = b""
 
     @property
     def weight(self) -> int:
@@ -55,7 +56,7 @@ class Batch:
     def end(self, failure: Failure | None = None) -> None:
         self.failure = failure
         self.payloads = []
-        self.records = b""
+        self.records = self.frames = b""
         self.done.set()
 
     async def wait(self, index: int, count: int) -> range:

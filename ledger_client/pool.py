@@ -85,6 +85,11 @@ class Pool:
         """Whether the connections to all of these take more entries now."""
         return all(self._connection(b, deferred=deferred).has_room for b in bookies)
 
+    def takes_batches(self, bookies: Iterable[BookieId]) -> bool:
+        """Whether any of these does, as far as is known."""
+        infos = self._bookies().info
+        return any((info := infos.get(b)) is not None and info.takes_batches for b in bookies)
+
     async def wait_room(self, bookies: Iterable[BookieId], *, deferred: bool = False) -> None:
         for bookie_id in bookies:
             await self._connection(bookie_id, deferred=deferred).wait_room()

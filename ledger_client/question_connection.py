@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from itertools import count, pairwise
+from itertools import count
 
 from ledger_client.connection import Connection, Found, Place
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
 from ledger_client.health import BookieHealth
 from ledger_client.requests import Adds, Answer, Question, Request
 from runtime.sockets import Network
-from wire.batch import RECORD_HEAD_BYTES, split_records
 from wire.build_v3 import add_requests
 from wire.codec_v3 import decode_response, encode_request
 from wire.framing import FrameBuffer
@@ -41,21 +40,20 @@ class QuestionConnection(Connection):
         #: Who asked, and for which entry; an add is one transaction per entry.
         self._asked: dict[int, tuple[Request, int]] = {}
 
-    def _frame(self, request: Request) -> bytes:
+    def _frame(self, request: Request) -> list[bytes]:
         if isinstance(request, Adds):
-            return self._frame_adds(request)
+            return [self._frame_adds(request)]
         assert isinstance(request, Question)
         transaction_id = next(self._transactions)
         self._asked[transaction_id] = (request, NO_ENTRY)
-        return encode_request(request.message, transaction_id=transaction_id)
+        return [encode_request(request.message, transaction_id=transaction_id)]
 
     def _frame_adds(self, adds: Adds) -> bytes:
-        records, bounds = adds.records, split_records(adds.records, 0, len(adds.records))
         entries: list[tuple[int, int, bytes]] = []
-        for entry_id, (start, end) in zip(adds.entry_ids, pairwise(bounds), strict=True):
+        for entry_id, entry in zip(adds.entry_ids, adds.entries(), strict=True):
             transaction_id = next(self._transactions)
             self._asked[transaction_id] = (adds, entry_id)
-            entries.append((transaction_id, entry_id, records[start + RECORD_HEAD_BYTES : end]))
+            entries.append((transaction_id, entry_id, entry))
         adds.left = len(entries)
         return b"".join(
             add_requests(

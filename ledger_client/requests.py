@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
 from ledger_client.core.commands import Outcome
+from wire.batch import RECORD_HEAD_BYTES, split_records
 from wire.messages import Request as Message
+from wire.scan_v2 import ADD_ENTRY_OFFSET
 from wire.types import Flag, LedgerId
 
 REQUEST_SECONDS: Final = 5.0
@@ -68,14 +71,27 @@ class Request:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Adds(Request):
-    """Entries of one ledger, as a run of records (`u32 size | entry`)."""
+    """Entries of one ledger: records (`u32 size | entry`), or v2 frames that say the same.
+
+    Every bookie of an ensemble gets the same bytes. One that takes the other form is served from
+    the one that is there.
+    """
 
     ledger_id: LedgerId
     entry_ids: Sequence[int]
-    records: bytes
+    records: bytes = b""
+    frames: bytes = b""
     master_key: bytes
     flags: int = 0
     left: int = 0  # answers still to come, where each entry is answered by itself
+
+    def entries(self) -> list[bytes]:
+        """The entries, cut out of whatever they are in."""
+        data, skip = self.records, RECORD_HEAD_BYTES
+        if not data:
+            data, skip = self.frames, ADD_ENTRY_OFFSET
+        bounds = split_records(data, 0, len(data))
+        return [data[start + skip : end] for start, end in pairwise(bounds)]
 
     @property
     def is_deferred(self) -> bool:

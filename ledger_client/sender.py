@@ -10,6 +10,7 @@ from ledger_client.environment import Access, Environment
 from ledger_client.intake import Batch
 from ledger_client.requests import Adds, Answer, Question, Sink
 from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, split_records
+from wire.build_v2 import add_prefix
 from wire.entry import ENTRY_HEADER_BYTES, encode_lac, encode_records
 from wire.messages import ForceRequest, WriteLacRequest
 from wire.types import FRAME_BYTES_MAX, BookieId, Flag
@@ -37,30 +38,42 @@ class Sender:
     async def wait_room(self, ensemble: Sequence[BookieId]) -> None:
         await self._environment.pool.wait_room(ensemble, deferred=self._is_deferred)
 
-    def package(self, batch: Batch, package: Package) -> None:
-        """Turn payloads into entries. Every bookie and every later attempt gets these bytes."""
+    def package(self, batch: Batch, package: Package, ensemble: Sequence[BookieId]) -> None:
+        """Turn payloads into entries. Every bookie and every later attempt gets these bytes.
+
+        Frames at once where no bookie takes batches, since that is the form in which they are sent.
+        """
         batch.first, batch.last = package.first, package.last
-        batch.records = encode_records(
+        as_records = self._is_deferred or self._environment.pool.takes_batches(ensemble)
+        run = encode_records(
             batch.payloads,
             ledger_id=self._access.ledger_id,
             first_entry_id=package.first,
             lac=package.lac,
             length=package.length,
             digest=self._access.digest,
+            prefix=b"" if as_records else add_prefix(self._access.master_key),
         )
+        if as_records:
+            batch.records = run
+        else:
+            batch.frames = run
         batch.payloads = []
 
-    def send_adds(self, send: SendAdd, records: bytes, sink: Sink) -> None:
+    def send_adds(self, send: SendAdd, batch: Batch, sink: Sink) -> None:
         distribution = self._distribution
+        records, frames = batch.records, batch.frames
         entry_ids = distribution.entries_of(slot=send.slot, first=send.first, last=send.last)
         if distribution.is_striped:
-            records = records_of(records, send.first, entry_ids)
+            records = records_of(records, send.first, entry_ids) if records else b""
+            frames = records_of(frames, send.first, entry_ids) if frames else b""
         request = Adds(
             request_id=send.request_id,
             sink=sink,
             ledger_id=self._access.ledger_id,
             entry_ids=entry_ids,
             records=records,
+            frames=frames,
             master_key=self._access.master_key,
             flags=Flag.DEFERRED_SYNC if self._is_deferred else Flag.NONE,
         )
@@ -84,7 +97,10 @@ class Sender:
 
 
 def records_of(records: bytes, first: int, entry_ids: Sequence[int]) -> bytes:
-    """Those records of a run of consecutive entries from `first` on that hold `entry_ids`."""
+    """Those records of a run of consecutive entries from `first` on that hold `entry_ids`.
+
+    Or frames: both begin with the length of the rest.
+    """
     bounds = split_records(records, 0, len(records))
     return b"".join([records[bounds[e - first] : bounds[e - first + 1]] for e in entry_ids])
 

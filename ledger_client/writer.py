@@ -388,8 +388,8 @@ class LedgerWriter:
                 case Package():
                     self._package(command)
                 case SendAdd():
-                    records = self._by_first[command.first].records
-                    self._sender.send_adds(command, records, self._mail.take)
+                    batch = self._by_first[command.first]
+                    self._sender.send_adds(command, batch, self._mail.take)
                 case Confirm(through):
                     while self._sent and self._sent[0].last <= through:
                         batch = self._sent.popleft()
@@ -417,7 +417,7 @@ class LedgerWriter:
 
     def _package(self, package: Package) -> None:
         batch = self._taken
-        self._sender.package(batch, package)
+        self._sender.package(batch, package, self._core.ensemble)
         self._by_first[batch.first] = batch
         if not self._sent or self._sent[-1].last < batch.first:
             self._sent.append(batch)

@@ -63,8 +63,27 @@ def encode_batch(
     format: int = BATCH_FORMAT,
 ) -> bytes:
     """The whole frame around records that are already joined."""
-    head = _HEAD.pack(
-        BATCH_HEAD_BYTES - 4 + len(records),
+    head = batch_head(
+        len(records), request_id, ledger_id, first_entry_id, last_entry_id, count, master_key,
+        flags, format,
+    )  # fmt: skip
+    return head + records
+
+
+def batch_head(
+    records_bytes: int,
+    request_id: int,
+    ledger_id: int,
+    first_entry_id: int,
+    last_entry_id: int,
+    count: int,
+    master_key: bytes,
+    flags: int = 0,
+    format: int = BATCH_FORMAT,
+) -> bytes:
+    """What comes before so many bytes of records; whoever sends both need not join them."""
+    return _HEAD.pack(
+        BATCH_HEAD_BYTES - 4 + records_bytes,
         2,
         Opcode.ADD_BATCH,
         flags,
@@ -77,7 +96,6 @@ def encode_batch(
         last_entry_id,
         count,
     )
-    return head + records
 
 
 def join_records(entries: Sequence[bytes]) -> bytes:

@@ -28,10 +28,15 @@ _BATCH_READ_ANSWER: Final = struct.Struct(">IIiqqq")
 _STRIDES_COUNT_MIN: Final = 24
 
 
+def add_prefix(master_key: bytes, flags: int = 0) -> bytes:
+    """What an ADD frame has between its length and its entry."""
+    assert len(master_key) == MASTER_KEY_BYTES
+    return _LENGTH.pack(header_word(VERSION_MAX, Opcode.ADD, flags)) + master_key
+
+
 def add_requests(entries: Sequence[bytes], *, master_key: bytes, flags: int = 0) -> bytes:
     """One ADD frame for each entry."""
-    assert len(master_key) == MASTER_KEY_BYTES
-    rest = _LENGTH.pack(header_word(VERSION_MAX, Opcode.ADD, flags)) + master_key
+    rest = add_prefix(master_key, flags)
     sizes = set(map(len, entries))
     if len(sizes) == 1:  # the same bytes before each entry: a separator, and one call in C
         head = _LENGTH.pack(sizes.pop() + len(rest)) + rest

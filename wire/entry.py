@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from crc32c import crc32c
@@ -29,7 +30,6 @@ _HEADER: Final = struct.Struct(">qqqq")  # ledger id, entry id, LAC, ledger leng
 _LAC_HEADER: Final = struct.Struct(">qq")  # ledger id, LAC
 _U32: Final = struct.Struct(">I")
 _HEAD_CRC32C: Final = struct.Struct(">qqqqI")  # the header and a CRC32C behind it
-_RECORD_CRC32C: Final = struct.Struct(">I32sI")  # length of the rest, header, digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +94,18 @@ def encode_records(
     lac: int,
     length: int,
     digest: Digest,
+    prefix: bytes = b"",
 ) -> bytes:
     """The same entries as one run of records (`u32 size | entry`), the body of a batch.
 
-    One join for all of them: an entry is never a `bytes` object of its own.
+    With a prefix, which the size counts, they are frames. One join for all of them: an entry is
+    never a `bytes` object of its own.
     """
-    pack, overhead = _HEADER.pack, ENTRY_HEADER_BYTES + digest.size
+    pack, overhead = _HEADER.pack, len(prefix) + ENTRY_HEADER_BYTES + digest.size
     entry_id = first_entry_id
     pieces: list[bytes] = []
     if digest.type is DigestType.CRC32C:  # the usual one, without a call of ours per entry
-        pack_record = _RECORD_CRC32C.pack
+        pack_record = _record_crc32c(len(prefix)).pack
         for payload in payloads:
             size = len(payload)
             length += size
@@ -112,7 +114,7 @@ def encode_records(
                 checksum = crc32c(header + payload)
             else:
                 checksum = crc32c(payload, crc32c(header))
-            pieces += (pack_record(size + overhead, header, checksum), payload)
+            pieces += (pack_record(size + overhead, prefix, header, checksum), payload)
             entry_id += 1
         return b"".join(pieces)
     pack_size, digest_of = _U32.pack, digest.of
@@ -120,9 +122,17 @@ def encode_records(
         size = len(payload)
         length += size
         header = pack(ledger_id, entry_id, lac, length)
-        pieces += (pack_size(size + overhead), header, digest_of(header, payload), payload)
+        pieces += (
+            pack_size(size + overhead), prefix, header, digest_of(header, payload), payload
+        )  # fmt: skip
         entry_id += 1
     return b"".join(pieces)
+
+
+@lru_cache(maxsize=8)
+def _record_crc32c(prefix_bytes: int) -> struct.Struct:
+    """Length of the rest, prefix, header, digest."""
+    return struct.Struct(f">I{prefix_bytes}s32sI")
 
 
 def decode_entry(

@@ -31,7 +31,7 @@ def request_of(entry_ids: range, *, is_scan: bool) -> object:
         bytes_max=1000,
         is_scan=is_scan,
     )
-    frame = connection._frame(reads)
+    frame = b"".join(connection._frame(reads))
     size = int.from_bytes(frame[:4], "big")
     decoded = decode_request(frame[4 : 4 + size])
     assert isinstance(decoded, RequestFrame)

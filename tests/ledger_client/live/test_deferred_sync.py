@@ -61,7 +61,8 @@ async def test_bookie_that_restarted_makes_the_force_fail(cluster: LiveCluster) 
     left open: closed at its LAC, entries that survived elsewhere would be cut off.
     """
     async with LedgerClient(cluster.uri) as client:
-        ledger = await client.create(write_quorum=3, deferred_sync=True)
+        # All three acknowledge before the kill: an add that is cut off would fail the handle first.
+        ledger = await client.create(write_quorum=3, ack_quorum=3, deferred_sync=True)
         await ledger.append_many(PAYLOADS[:50])
         await ledger.force()
         await ledger.append_many(PAYLOADS[50:100])
