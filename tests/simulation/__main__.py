@@ -38,7 +38,7 @@ def main() -> int:
     if given.seed is not None:
         return _one(ring, given.seed, console)
     started = time.monotonic()
-    ran, failures = 0, []
+    ran, cpu_seconds, failures = 0, 0.0, []
     chunks = [
         range(at, min(at + CHUNK, given.first + given.seeds))
         for at in range(given.first, given.first + given.seeds, CHUNK)
@@ -46,13 +46,15 @@ def main() -> int:
     with _progress(console, given.seeds) as tell:
         for report in _reports(given.ring, chunks, given.jobs):
             ran += report.ran
+            cpu_seconds += report.cpu_seconds
             tell(ran)
             if report.failures:
                 failures = report.failures
                 break
     seconds = time.monotonic() - started
     console.print(
-        f"{ran} seeds of the {given.ring} ring in {seconds:.1f} s: {ran / seconds:.0f} seeds/s"
+        f"{ran} seeds of the {given.ring} ring in {seconds:.1f} s: {ran / seconds:.0f} seeds/s, "
+        f"{ran / max(cpu_seconds, 1e-9):.0f} per second of processor time"
     )
     if failures:
         seed, failed = failures[0]
