@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final, TypeVar
 
 import trio
@@ -38,6 +40,19 @@ _LOOK_SECONDS: Final = 0.5
 _GROWTH: Final = 1.5
 
 
+class Peer(Enum):
+    """Whom the view depends on. One being well says nothing about the other."""
+
+    METADATA = "metadata"
+    BOOKIES = "bookies"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    since: float
+    error: LedgerError  # the last of it
+
+
 class Follower:
     """Use `start` once, then `ends`; `close` when the query ends."""
 
@@ -50,7 +65,7 @@ class Follower:
         self._ends: dict[int, LedgerEnd] = {}
         self._has_caught_up = False
         self._failure: LedgerError | None = None
-        self._trouble: tuple[float, LedgerError] | None = None  # since when, and the last of it
+        self._troubles: dict[Peer, Trouble] = {}
         self._is_started = False
         self._client.__enter__()
 
@@ -84,15 +99,15 @@ class Follower:
             self._changed.wait_for(self._can_say, timeout=grace)
             if self._failure is not None:
                 raise coded(self._failure)
-            if self._trouble is not None:
-                since, error = self._trouble
-                if time.monotonic() - since > grace:
-                    raise coded(error)
+            for trouble in self._troubles.values():
+                if time.monotonic() - trouble.since > grace:
+                    raise coded(trouble.error)
+            if self._troubles:
                 return None
             return dict(self._ends) if self._has_caught_up else None
 
     def _can_say(self) -> bool:
-        return self._has_caught_up or self._failure is not None or self._trouble is not None
+        return self._has_caught_up or bool(self._failure or self._troubles)
 
     def close(self) -> None:
         with suppress(LedgerError):
@@ -108,16 +123,20 @@ class Follower:
             self._ends[ledger_id] = end
             self._changed.notify_all()
 
-    def _is_well(self, *, caught_up: bool = False) -> None:
+    def _is_well(self, *peers: Peer, caught_up: bool = False) -> None:
         with self._changed:
-            self._trouble = None
+            for peer in peers:
+                self._troubles.pop(peer, None)
             self._has_caught_up = self._has_caught_up or caught_up
             self._changed.notify_all()
 
     def _is_in_trouble(self, error: LedgerError) -> None:
+        is_metadata = isinstance(error, StoreUnavailableError)
+        peer = Peer.METADATA if is_metadata else Peer.BOOKIES
         with self._changed:
-            since = time.monotonic() if self._trouble is None else self._trouble[0]
-            self._trouble = (since, error)
+            known = self._troubles.get(peer)
+            since = time.monotonic() if known is None else known.since
+            self._troubles[peer] = Trouble(since, error)
             self._changed.notify_all()
 
     def _fail(self, error: LedgerError) -> None:
@@ -147,7 +166,7 @@ class Follower:
             except LedgerError as error:
                 self._fail(error)
                 return
-        self._is_well(caught_up=True)
+        self._is_well(*Peer, caught_up=True)
 
     async def _walk(self, client: LedgerClient, index: int) -> int:
         """Take note of closed ledgers up to the first that is not, and follow that one."""
@@ -161,7 +180,7 @@ class Follower:
             ledger_id = self._sequence.ledgers[index + offset]
             if metadata is None:
                 if not await self._is_any_after(client, index + offset):
-                    self._is_well(caught_up=True)
+                    self._is_well(*Peer, caught_up=True)
                     await trio.sleep(_LOOK_SECONDS)
                     return index + offset
                 self._on_gone(ledger_id)
@@ -208,7 +227,7 @@ class Follower:
                         counted = reader.last_confirmed + 1
                     last = reader.last_confirmed
                     self._publish(ledger_id, LedgerEnd(last, False, int(length * (last + 1))))
-                    self._is_well(caught_up=True)
+                    self._is_well(Peer.BOOKIES, caught_up=True)
                     await reader.wait_confirmed(last, mail)
                 except LedgerGoneError:
                     break
@@ -234,7 +253,7 @@ class Follower:
             except LedgerError as error:
                 self._is_in_trouble(error)
             else:
-                self._is_well()
+                self._is_well(Peer.METADATA)
                 if reader.is_closed:
                     mail.wake()
 

@@ -68,7 +68,7 @@ def rows_of(client: LedgerClient, ledger_ids: Iterable[int]) -> list[bytes]:
 
 def ledgers_of(client: LedgerClient, name: str) -> list[int]:
     """All ledgers that a sink wrote under this name, committed or not."""
-    found = []
+    found: list[int] = []
     for ledger_id in client.list():
         identity = client.metadata(ledger_id).custom_value(IDENTITY_KEY)
         if identity is not None and identity.decode().split("/")[0] == name:
