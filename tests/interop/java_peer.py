@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from bench.peers.jars import JavaPeerError, resolve_jars, write_logging
+from bench.peers.jars import LOGGING, JavaPeerError, resolve_jars
 from runtime.java import find_java
 
 _START_SECONDS: Final = 60
@@ -30,11 +30,21 @@ class JavaPeer:
         self.version = version
         self.pid = process.pid
         self.jvm: Any = gateway.jvm
+        self._gateway = gateway
+
+    def strings(self, *values: str) -> Any:
+        """As a Java array, for methods that take as many as there are."""
+        array = self._gateway.new_array(self.jvm.java.lang.String, len(values))
+        for position, value in enumerate(values):
+            array[position] = value
+        return array
 
 
 @contextmanager
-def java_peer(version: str, folder: Path) -> Iterator[JavaPeer]:
-    """A JVM with this version of BookKeeper; its logs go to `folder`."""
+def java_peer(version: str, folder: Path, *, logging: str = LOGGING) -> Iterator[JavaPeer]:
+    """A JVM with this version of BookKeeper; its logs go to `java.log` in `folder`."""
+    settings = folder / "log4j2.properties"
+    settings.write_text(logging)
     jars = resolve_jars(version)
     [bridge] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
     command = [
@@ -44,7 +54,7 @@ def java_peer(version: str, folder: Path) -> Iterator[JavaPeer]:
         *("--add-opens", "java.base/java.util=ALL-UNNAMED"),
         *("--add-opens", "java.base/java.util.concurrent=ALL-UNNAMED"),
         *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
-        write_logging(folder),
+        f"-Dlog4j2.configurationFile={settings}",
         *("-cp", f"{bridge}:{jars}/*"),
         *("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"),
     ]

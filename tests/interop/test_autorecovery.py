@@ -23,6 +23,7 @@ from bench.peers.process import PeerBookie
 from ledger_client.sync import LedgerWriter
 from tests.interop.conftest import OwnCluster, Peers
 from tests.interop.healing import (
+    PATIENCE_SECONDS,
     Written,
     check_copies,
     healer,
@@ -34,7 +35,7 @@ from tests.interop.healing import (
     until_gone,
     until_healed,
 )
-from tests.interop.java_client import JavaClient
+from tests.interop.java_client import JavaClient, entries_of
 from tests.interop.table import APACHE, MIXED, OURS
 
 TABLE = "Autorecovery"
@@ -86,8 +87,6 @@ def about_to_lose(cluster: PeerCluster, peers: Peers, number: int) -> Iterator[L
 
 def read_by_java(java: JavaClient, ledger_id: int) -> list[bytes]:
     """With recovery, so that this is the end of every ledger."""
-    from tests.interop.java_client import entries_of
-
     handle = java.open(ledger_id)
     last = handle.getLastAddConfirmed()
     return entries_of(handle.readEntries(0, last)) if last >= 0 else []
@@ -208,7 +207,7 @@ def test_the_other_make_takes_office_when_the_auditor_is_killed(
 
 async def until_votes(context: RecoveryContext, count: int) -> None:
     path = f"{context.cluster.root}/underreplication/auditorelection"
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE_SECONDS):
         while len((await context.store.children(path))[0]) < count:  # noqa: ASYNC110
             await trio.sleep(0.1)
 
