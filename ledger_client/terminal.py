@@ -12,7 +12,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, Final, Protocol
 
@@ -82,7 +82,7 @@ def drop_output() -> None:
 # ---------------------------------------------------------------------- in
 
 
-async def lines_of(names: Sequence[str]) -> AsyncIterator[tuple[list[bytes], int]]:
+async def lines_of(names: Sequence[str]) -> AsyncGenerator[tuple[list[bytes], int], None]:
     """The lines of some files, `-` for standard input, as they come; with the bytes they took."""
     for name in names:
         file = sys.stdin.buffer if name == "-" else _opened(name)

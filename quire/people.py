@@ -11,6 +11,7 @@ from typing import BinaryIO
 import click
 
 from ledger_client import LedgerEntry
+from ledger_client.terminal import lines_of
 from metadata.discovery import Bookies
 from metadata.model import check_bookie_id
 from quire.access import LEDGER_ID, Target, named, run, target_options, yes_option
@@ -25,7 +26,7 @@ _ledger_argument = click.argument("ledger", type=LEDGER_ID, metavar="LEDGER")
 
 @click.group()
 def ledgers() -> None:
-    """Look at ledgers, read and delete them."""
+    """Write ledgers, look at them, read and delete them."""
 
 
 @ledgers.command(name="list", epilog="Example: quire ledgers list --json")
@@ -88,6 +89,42 @@ def show_ledger(target: Target, ledger: int) -> None:
     assert isinstance(custom, dict)
     show_fields(record | custom)
     show_table(["from entry", "bookies"], ensembles.items())
+
+
+@ledgers.command(name="append", epilog="Example: seq 1 1000 | quire ledgers append")
+@click.argument("files", nargs=-1)
+@click.option("--ensemble", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--write-quorum", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--ack-quorum", type=click.IntRange(1), default=2, show_default=True)
+@target_options
+def append(
+    target: Target, files: tuple[str, ...], ensemble: int, write_quorum: int, ack_quorum: int
+) -> None:
+    """Make a ledger with one entry per line, of FILES or the standard input, and close it.
+
+    It shall be spread over so many bookies (--ensemble), keep so many copies of each entry
+    (--write-quorum), and wait for so many of them (--ack-quorum).
+    """
+
+    async def job() -> tuple[int, int]:
+        async with (
+            target.client() as client,
+            await client.create(
+                ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum
+            ) as ledger,
+            aclosing(lines_of(files or ("-",))) as lines,
+        ):
+            with progress("entries") as bar:
+                async for some, _ in lines:
+                    await ledger.append_many(some)
+                    bar.advance(len(some))
+        return ledger.id, ledger.last_confirmed + 1
+
+    ledger_id, entries = run(job)
+    if target.as_json:
+        show_json({"ledgerId": ledger_id, "entries": entries})
+    else:
+        say(f"ledger {ledger_id}: {entries} entries, closed")
 
 
 @ledgers.command(name="read", epilog="Example: quire ledgers read 17 --first 0 --last 9")

@@ -89,11 +89,12 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path, *arguments: object) -> Iterator[Cluster]:
-    """`quire up`, killed at the end if it still runs."""
+def running_cluster(folder: Path, *arguments: object, **settings: object) -> Iterator[Cluster]:
+    """`quire up`, killed at the end if it still runs. Settings go to all of its processes."""
+    environment = ENVIRONMENT | {f"BK_{key}": str(value) for key, value in settings.items()}
     process = subprocess.Popen(
         [sys.executable, "-m", "quire", "up", "--dir", str(folder), *map(str, arguments)],
-        cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True,
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
     try:

@@ -27,7 +27,8 @@ LOST = 900
 def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("healing") / "data"
     zookeeper = f"{shared_zookeeper().address}{fresh_root_path()}"
-    with running_cluster(folder, "--bookies", 4, "--autorecovery", "--zk", zookeeper) as running:
+    options = ("--bookies", 3, "--autorecovery", "--zk", zookeeper)
+    with running_cluster(folder, *options, rwRereplicateBackoffMs=100) as running:
         yield running
 
 
@@ -44,7 +45,7 @@ def write(cluster: Cluster, *shape: object) -> int:
 
 def test_stopped_bookie_is_decommissioned(healing: Cluster) -> None:
     """Also: the auditor is named, and told to look."""
-    ledgers = [write(healing, "-e", 3, "-w", 3, "-a", 2) for _ in range(3)]
+    ledgers = [write(healing, "-e", 2, "-w", 2, "-a", 2) for _ in range(3)]
     record = ask(healing, "ledgers", "show", ledgers[0], "--json").json
     victim = record["allEnsembles"]["0"][1]
     ask(healing, "recovery", "disable")

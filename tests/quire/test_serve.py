@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runtime.local_zookeeper import free_port
-from tests.quire.commands import ENVIRONMENT, ROOT, Cluster, quire, quire_process, wait_until
+from tests.quire.commands import ENVIRONMENT, ROOT, Cluster, quire, wait_until
 from tests.support.zookeeper import fresh_root_path, shared_zookeeper
 
 
@@ -25,7 +25,7 @@ def test_zookeeper_serves_until_it_is_stopped(tmp_path: Path) -> None:
     try:
         said = json.loads(process.stdout.readline())
         assert said["zookeeper"] == f"127.0.0.1:{port}"
-        busy = quire_process("zookeeper", "--dir", tmp_path / "other", "--port", port)
+        busy = quire("zookeeper", "--dir", tmp_path / "other", "--port", port)
         assert busy.code == 2
         assert f"port {port} is in use" in busy.err
         made = quire("shell", "--uri", f"zk://127.0.0.1:{port}/ledgers", "initnewcluster")
@@ -41,12 +41,12 @@ def test_zookeeper_serves_until_it_is_stopped(tmp_path: Path) -> None:
 def test_configuration_of_a_bookie_is_checked_without_starting_it(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    checked = quire_process("bookie", "--conf", cluster.conf(1), "--check")
+    checked = quire("bookie", "--conf", cluster.conf(1), "--check")
     assert checked.code == 0
     assert checked.lines[-1] == "the configuration is fine"
     conf = tmp_path / "bk_server.conf"
     conf.write_text(cluster.conf(1).read_text() + "dataIntegrityChecking=true\n")
-    refused = quire_process("bookie", "--conf", conf)
+    refused = quire("bookie", "--conf", conf)
     assert refused.code == 1
     assert "dataIntegrityChecking is not offered yet" in refused.err
     assert (len(refused.err.splitlines()), refused.out) == (1, "")
@@ -63,7 +63,7 @@ def test_autorecovery_runs_in_the_process_of_a_bookie(tmp_path: Path) -> None:
         "advertisedAddress=127.0.0.1\nautoRecoveryDaemonEnabled=true\nquire_readerThreads=2\n"
         "lostBookieRecoveryDelay=5\nquire_auditorEnabled=true\n"
     )
-    checked = quire_process("autorecovery", "--conf", conf, "--check")
+    checked = quire("autorecovery", "--conf", conf, "--check")
     assert (checked.code, checked.lines[-1]) == (0, "the configuration is fine")
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -109,12 +109,10 @@ def test_every_command_explains_itself() -> None:
 
 def test_shell_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """`eval "$(_QUIRE_COMPLETE=bash_source quire)"` is all it takes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "quire"], cwd=ROOT, capture_output=True, text=True, timeout=60,
-        env={**ENVIRONMENT, "_QUIRE_COMPLETE": "bash_complete", "COMP_WORDS": "quire le",
-             "COMP_CWORD": "1"},
-    )  # fmt: skip
-    assert "ledgers" in done.stdout
+    words = {"_QUIRE_COMPLETE": "bash_complete", "COMP_WORDS": "quire le", "COMP_CWORD": "1"}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    assert "ledgers" in quire().out
 
 
 def test_internal_error_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,55 +48,46 @@ async def read(uri: str, ledger_id: int) -> list[bytes]:
         return [entry.payload async for entry in reader.read(0, reader.last_confirmed)]
 
 
-def test_cluster_stops_at_an_interrupt_and_comes_back_with_its_data(tmp_path: Path) -> None:
-    """Also: what it says when ready, what is in the folder, who may use that meanwhile."""
+def test_cluster_lives_dies_and_comes_back_with_its_data(tmp_path: Path) -> None:
+    """SIGKILL leaves no chance to clean up: children notice by themselves, and the next start.
+
+    Also: what is said when ready, what is in the folder, who may use that meanwhile.
+    """
     folder = tmp_path / "data"
-    with running_cluster(folder, "--bookies", 2) as first:
+    with running_cluster(folder, "--bookies", 1) as first:
         assert set(first.record) == {"metadataServiceUri", "zookeeper", "bookies", "console"}
-        assert [set(bookie) for bookie in first.bookies] == [{"id", "pid", "dir", "http"}] * 2
+        assert [set(bookie) for bookie in first.bookies] == [{"id", "pid", "dir", "http"}]
         assert json.loads((folder / "cluster.json").read_text()) == first.record
         assert first.uri == f"zk://{first.record['zookeeper']}/ledgers"
         ledger_id = trio.run(append, first.uri, [b"one", b"two"])
-
-        used = quire("up", "--dir", folder)
-        assert used.code == 1
-        assert f"is in use by the cluster of process {first.process.pid}" in used.error
-        status = quire("status", "--dir", folder, "--json")
-        assert [bookie["state"] for bookie in status.json["bookies"]] == ["writable"] * 2
-        assert str(first.bookies[0]["id"]) in quire("status", "--dir", folder).out
-
-        assert first.stop(signal.SIGINT) == 0
-        assert not any(is_alive(bookie["pid"]) for bookie in first.bookies)
-    assert not (folder / "cluster.json").exists()
-    assert "no cluster runs in" in quire("status", "--dir", folder).error
-
-    with running_cluster(folder, "--bookies", 3) as second:
-        assert second.uri == first.uri
-        ids = [bookie["id"] for bookie in second.bookies]
-        assert ids[:2] == [bookie["id"] for bookie in first.bookies]
-        assert len(ids) == 3
-        assert trio.run(read, second.uri, ledger_id) == [b"one", b"two"]
-        down = quire("down", "--dir", folder, "--json")
-        assert down.code == 0
-        assert second.process.wait() == 0
-
-
-def test_nothing_survives_a_killed_parent(tmp_path: Path) -> None:
-    """SIGKILL leaves no chance to clean up: children notice by themselves, a restart does, too."""
-    folder = tmp_path / "data"
-    with running_cluster(folder, "--bookies", 1) as cluster:
-        pids = [cluster.bookies[0]["pid"], zookeeper_pid(cluster)]
+        pids = [first.bookies[0]["pid"], zookeeper_pid(first)]
         assert all(map(is_alive, pids))
-        cluster.process.kill()
-        cluster.process.wait()
+        first.process.kill()
+        first.process.wait()
         wait_until(lambda: not any(map(is_alive, pids)))
     assert (folder / "cluster.json").exists()
     for command in ("status", "down"):
         stale = quire(command, "--dir", folder)
         assert stale.code == 1
         assert "its cluster.json is stale" in stale.error
-    with running_cluster(folder) as again:
-        assert again.bookies[0]["id"] == cluster.bookies[0]["id"]
+
+    with running_cluster(folder, "--bookies", 2) as second:
+        assert second.uri == first.uri
+        ids = [bookie["id"] for bookie in second.bookies]
+        assert ids[:1] == [bookie["id"] for bookie in first.bookies]
+        assert len(ids) == 2
+        assert trio.run(read, second.uri, ledger_id) == [b"one", b"two"]
+        used = quire("up", "--dir", folder)
+        assert used.code == 1
+        assert f"is in use by the cluster of process {second.process.pid}" in used.error
+        status = quire("status", "--dir", folder, "--json")
+        assert [bookie["state"] for bookie in status.json["bookies"]] == ["writable"] * 2
+        assert str(ids[0]) in quire("status", "--dir", folder).out
+
+        assert second.stop(signal.SIGINT) == 0
+        assert not any(is_alive(bookie["pid"]) for bookie in second.bookies)
+    assert not (folder / "cluster.json").exists()
+    assert "no cluster runs in" in quire("status", "--dir", folder).error
 
 
 def test_detached_cluster_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
@@ -124,7 +115,7 @@ def test_detached_cluster_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
 
 
 def test_detached_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
-    failed = quire_process("up", "--dir", tmp_path, "--zk", "127.0.0.1:99999", "--detach")
+    failed = quire("up", "--dir", tmp_path, "--zk", "127.0.0.1:99999", "--detach")
     assert failed.code == 1
     assert "'99999' is not a port" in failed.error
 
@@ -136,7 +127,7 @@ def test_busy_port_is_named_before_anything_runs(tmp_path: Path) -> None:
         plan = {"format": 1, "zookeeper": zookeeper_address(), "embedded": False}
         folder.mkdir()
         (folder / "plan.json").write_text(json.dumps({**plan, "bookie_ports": [port]}))
-        failed = quire_process("up", "--dir", folder)
+        failed = quire("up", "--dir", folder)
         assert failed.code == 1
         assert f"cannot listen on 127.0.0.1:{port}" in failed.error
 
