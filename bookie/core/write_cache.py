@@ -33,10 +33,11 @@ FRAMES_MIN: Final = 8
 class Part:
     """What one generation holds of one ledger."""
 
-    __slots__ = ("_firsts", "_ordered", "entries", "ledger", "low", "runs")
+    __slots__ = ("_firsts", "_ordered", "entries", "generation", "ledger", "low", "runs")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, generation: int) -> None:
         self.ledger = ledger
+        self.generation = generation
         self.low = ID_MAX  # no id here is below it
         self.entries: dict[int, bytes] = {}
         self.runs: list[Run] = []
@@ -112,7 +113,7 @@ class Part:
 class Generation:
     """What one checkpoint will write."""
 
-    __slots__ = ("bytes", "changed", "items", "number", "opened_at", "parts")
+    __slots__ = ("bytes", "changed", "detached", "items", "number", "opened_at", "parts")
 
     def __init__(self, number: int, opened_at: float) -> None:
         self.number = number
@@ -120,6 +121,7 @@ class Generation:
         self.bytes = 0
         self.items = 0  # entries and batches
         self.parts: list[Part] = []
+        self.detached = 0  # how many parts their ledgers no longer know
         self.changed: set[Ledger] = set()  # ledgers whose state this checkpoint must write
 
     def __bool__(self) -> bool:
@@ -136,10 +138,18 @@ class WriteCache:
         self.bytes = 0  # of all generations not yet dropped
 
     def part(self, ledger: Ledger) -> Part:
-        """The ledger's part in the open generation."""
+        """The ledger's part in the open generation.
+
+        Sealing leaves parts where they are: a ledger's newest one becomes an older one only when
+        the next begins. Ten thousand of them at once would stall the loop.
+        """
         part = ledger.active
-        if part is None:
-            part = ledger.active = Part(ledger)
+        number = self.active.number
+        if part is None or part.generation != number:
+            if part is not None:
+                ledger.sealed.append(part)
+            ledger.touched = True
+            part = ledger.active = Part(ledger, number)
             self.active.parts.append(part)
         return part
 
@@ -168,20 +178,30 @@ class WriteCache:
     def seal(self, now: float) -> Generation:
         """Close the open generation and begin the next one."""
         generation = self.active
-        for part in generation.parts:
-            part.ledger.active = None
-            part.ledger.sealed.append(part)
         self.sealed.append(generation)
         self.active = Generation(generation.number + 1, now)
         return generation
 
+    def detach_some(self, count: int) -> bool:
+        """The oldest generation is checkpointed, so readers find its entries in the index: take up
+        to `count` of its parts from their ledgers. Whether that was the last of them."""
+        oldest = self.sealed[0]
+        start = oldest.detached
+        oldest.detached = min(start + count, len(oldest.parts))
+        for part in oldest.parts[start : oldest.detached]:
+            ledger = part.ledger
+            if ledger.active is part:
+                ledger.active = None
+            else:
+                ledger.sealed.remove(part)
+        return oldest.detached == len(oldest.parts)
+
     def drop(self, generation: Generation) -> None:
-        """The oldest generation is checkpointed: readers find its entries in the index now."""
-        oldest = self.sealed.popleft()
-        assert oldest is generation, "generations are checkpointed in order"
+        """Let go of the oldest generation, which is checkpointed."""
+        assert self.sealed[0] is generation, "generations are checkpointed in order"
+        self.detach_some(len(generation.parts))
+        self.sealed.popleft()
         self.bytes -= generation.bytes
-        for part in generation.parts:
-            part.ledger.sealed.remove(part)
         for ledger in generation.changed:
             if ledger.dirty == generation.number:
                 ledger.dirty = NOT_DIRTY

@@ -135,7 +135,8 @@ class Admission:
     def add_mix(self, mix: AddMix) -> dict[int, Status]:
         """Take v2 adds of many ledgers; the refused ones by their place."""
         refused: dict[int, Status] = {}
-        find, cache, data, bounds = self._ledgers.get, self._cache, mix.data, mix.bounds
+        load, cache, data, bounds = self._ledgers.get, self._cache, mix.data, mix.bounds
+        find, generation = self._ledgers.peek, cache.active.number
         log = self._logs[0] if len(self._logs) == 1 else None
         size = 0
         start = begin = bounds[0]  # what lies between them is accepted, and not logged yet
@@ -143,7 +144,7 @@ class Admission:
             mix.master_keys, mix.ledger_ids, mix.entry_ids, mix.lacs, bounds[1:], strict=True
         )
         for place, (key, ledger_id, entry_id, lac, end) in enumerate(rows):
-            ledger = find(ledger_id)
+            ledger = find(ledger_id) or load(ledger_id)
             if (
                 ledger.master_key != key
                 or ledger.fenced
@@ -160,7 +161,9 @@ class Admission:
                     start = end
                     continue
                 self.claim(ledger, key)
-            part = ledger.active or cache.part(ledger)
+            part = ledger.active
+            if part is None or part.generation != generation:
+                part = cache.part(ledger)
             part.entries[entry_id] = data[start + ADD_ENTRY_OFFSET : end]
             if entry_id < part.low:
                 part.low = entry_id
@@ -284,7 +287,7 @@ class Admission:
     def _open_part(self, ledger: Ledger, key: bytes) -> Part:
         if ledger.master_key != key or ledger.tombstone is not None:
             self.claim(ledger, key)
-        return ledger.active or self._cache.part(ledger)
+        return self._cache.part(ledger)
 
     def _log_frames(
         self, log: _Log, data: bytes, bounds: Sequence[int], begin: int, end: int

@@ -25,6 +25,8 @@ from runtime.workers import Worker, Workers
 
 #: How many dropped entries are freed at a time; freeing a whole generation would stall the loop.
 FREE_STEP: Final = 512
+#: How many ledgers hear at a time that their part of a generation is in the index, likewise.
+DETACH_STEP: Final = 1024
 
 
 class Checkpoints:
@@ -42,6 +44,7 @@ class Checkpoints:
         self._cache = cache
         self._journals = journals
         self._directories = directories
+        self._call_in_loop = workers.call_in_loop
         self._clock = clock
         self._on_checkpoint = on_checkpoint  # this generation is in every index
         self._on_trouble = on_trouble  # a directory cannot write; None: it can again
@@ -84,7 +87,11 @@ class Checkpoints:
         self.latest_marks = marks
         mark = LogMark(generation.number, marks)
         for directory, worker in zip(self._directories, self._workers, strict=True):
-            directory.shares.append(Share.of(generation, directory.number, mark))
+            if len(self._directories) == 1:
+                share = Share.whole(generation, mark)
+            else:
+                share = Share.of(generation, directory.number, mark)
+            directory.shares.append(share)
             worker.wake()
 
     def _progress(self) -> None:
@@ -97,6 +104,9 @@ class Checkpoints:
         dropped = False
         while self._cache.sealed and self._cache.sealed[0].number <= done:
             generation = self._cache.sealed[0]
+            if not self._cache.detach_some(DETACH_STEP):
+                self._call_in_loop(self._progress)  # others first
+                break
             self._cache.drop(generation)
             self._on_checkpoint(generation.number)
             dropped = True

@@ -10,10 +10,14 @@ data is gone, so the caller goes on in a new log and writes the lost runs there 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
-from bookie.core.runs import Run
+from crc32c import crc32c
+
+from bookie.core.runs import BYTES_MAX, ENTRIES_MAX, PREFIX_BYTES, Run
+from bookie.core.write_cache import Part
 from bookie.storage.entry_log_format import (
     HEADER_BYTES,
     LOG_BYTES_MAX,
@@ -21,10 +25,12 @@ from bookie.storage.entry_log_format import (
     LedgerTotals,
     LogHeader,
     RunHeader,
+    encode_run_header,
     log_name,
 )
 from bookie.storage.index_format import StoredLedgerState, location_of, run_key
-from bookie.storage.indexed_run import RUN_HEADER_BYTES
+from bookie.storage.index_interface import Change
+from bookie.storage.indexed_run import RUN_HEADER_BYTES, encode_plain_value
 from bookie.storage.run_builder import build_run
 from runtime.files import File, FileSystem
 
@@ -84,6 +90,80 @@ class EntryLogWriter:
         header, key, value = build_run(run, self.log_id, self.size, ledger_id, sequence)
         self._append(header, run.body, ledger_id, len(run.ids))
         return key, value
+
+    def append_small(
+        self,
+        parts: Sequence[Part],
+        at: int,
+        sequence: int,
+        size_max: int,
+        keys: list[Change],
+        sizes: list[int],
+    ) -> int:
+        """Append parts from `at` on that are one plain run each: entries of one size, without gaps.
+
+        Which is what thousands of ledgers leave in a generation, a few entries each; so this does
+        in one loop what `append_run` does by calls. Their keys and the sizes of their bodies go to
+        the ends of the lists. Where it stopped is the answer: at a part of another kind, where a
+        chunk is due, or where the log would become longer than `size_max`.
+        """
+        self._check_usable()
+        log_id, buffer, size = self.log_id, self._buffer, self.size
+        chunk_end = size + CHUNK_BYTES - self.buffered_bytes
+        all_totals = self._totals
+        location = log_id << 32
+        length, prefix = -1, b""
+        begin = at
+        for part in islice(parts, at, None):
+            entries = part.entries
+            count = len(entries)
+            if part.runs or count > ENTRIES_MAX:
+                break
+            ids = list(entries)
+            first, last = ids[0], ids[-1]
+            if last - first + 1 != count or (count > 2 and ids != list(range(first, last + 1))):
+                break
+            values = list(entries.values())
+            if len(values[0]) != length:
+                length = len(values[0])
+                prefix = length.to_bytes(PREFIX_BYTES, "big")
+            if count > 1 and list(map(len, values)).count(length) != count:
+                break
+            body_bytes = (length + PREFIX_BYTES) * count
+            end = size + RUN_HEADER_BYTES + body_bytes
+            if end > size_max or (body_bytes > BYTES_MAX and count > 1):
+                break
+            body = prefix.join([b"", *values])
+            crc = crc32c(body)
+            ledger_id = part.ledger.id
+            buffer += (
+                encode_run_header(ledger_id, first, last, count, body_bytes, crc, log_id, sequence),
+                body,
+            )
+            keys.append(
+                (
+                    run_key(ledger_id, last, location | size),
+                    encode_plain_value(
+                        first, count, body_bytes, crc, sequence, length + PREFIX_BYTES
+                    ),
+                )
+            )
+            sizes.append(body_bytes)
+            totals = all_totals.get(ledger_id)
+            if totals is None:
+                all_totals[ledger_id] = [body_bytes, count, 1]
+            else:
+                totals[0] += body_bytes
+                totals[1] += count
+                totals[2] += 1
+            at += 1
+            size = end
+            if size >= chunk_end:
+                break
+        self.buffered_bytes += size - self.size
+        self.run_count += at - begin
+        self.size = size
+        return at
 
     def append_copy(self, run: RunHeader, body: bytes | memoryview) -> bytes:
         """Append a run of another log, as it is; its new key. Its index value stays the same."""

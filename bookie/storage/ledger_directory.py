@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -61,17 +61,23 @@ def is_full(error: Exception) -> bool:
 class Share:
     """What one generation has for one directory."""
 
-    parts: list[Part]
+    parts: Sequence[Part]
     changed: list[Ledger]
     mark: LogMark
 
     @classmethod
     def of(cls, generation: Generation, directory: int, mark: LogMark) -> Share:
+        """The share of one of several directories."""
         return cls(
             [part for part in generation.parts if part.ledger.home == directory],
             [ledger for ledger in generation.changed if ledger.home == directory],
             mark,
         )
+
+    @classmethod
+    def whole(cls, generation: Generation, mark: LogMark) -> Share:
+        """The share of the only directory, without a look at every part."""
+        return cls(generation.parts, list(generation.changed), mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +249,18 @@ class LedgerDirectory:
         keys: list[Change] = []
         sizes: list[int] = []
         written: list[Written] = [] if log is None else [(log.log_id, keys, sizes)]
-        for part in share.parts:
+        parts, at = share.parts, 0
+        while at < len(parts):
+            if log is not None:
+                reached = log.append_small(parts, at, sequence, self.log_bytes_target, keys, sizes)
+                if log.buffered_bytes >= CHUNK_BYTES:
+                    log.write_chunk()
+                    self._pace()
+                if reached > at:
+                    at = reached
+                    continue
+            part = parts[at]
+            at += 1
             ledger_id = part.ledger.id
             for run in part.runs_to_write():
                 size = len(run.body)

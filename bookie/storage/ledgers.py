@@ -48,6 +48,8 @@ class Ledgers:
         # since the last look goes to the end. Cheaper per use than keeping an exact order. A plain
         # dictionary would not do: to find its first item it passes all that stood before it.
         self._objects: OrderedDict[int, Ledger] = OrderedDict()
+        #: `get` for who asks for thousands: only what is in memory, and that does not count as use.
+        self.peek = self._objects.get
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from bookie.core.compaction import LogUse
 from bookie.storage.index_format import LogState, StoredLog, log_key
 from bookie.storage.index_interface import (
-    PIECE_CHANGES_MAX,
     Change,
     Index,
     IndexFailedError,
@@ -24,6 +23,10 @@ from bookie.storage.index_interface import (
 #: A busy index is asked again this often before it counts as failed.
 _BUSY_TRIES: Final = 200
 _BUSY_SECONDS: Final = 0.005
+
+#: Most changes in one piece. RocksDB's write holds the GIL, and the event loop would wait: for a
+#: thousand changes 0.9-1.3 ms.
+PIECE_CHANGES: Final = 256
 
 #: A change, and by how many bytes it alters what lives in which log.
 Counted = tuple[bytes, bytes | None, Mapping[int, int]]
@@ -98,7 +101,7 @@ class LogTable:
         for log_id, keys, sizes in ((-1, states, ()), *written):
             at = 0
             while at < len(keys):
-                room = PIECE_CHANGES_MAX - len(piece) - len(moved) - 1
+                room = PIECE_CHANGES - len(piece) - len(moved) - 1
                 if room <= 0:
                     self._apply(piece, moved)
                     piece, moved = [], {}
@@ -133,8 +136,8 @@ class LogTable:
                     (log_key(log_id), log.encode()) for log_id, log in settled.items()
                 ]
                 pending += changes
-                for start in range(0, len(pending), PIECE_CHANGES_MAX):
-                    self.index.apply(pending[start : start + PIECE_CHANGES_MAX])
+                for start in range(0, len(pending), PIECE_CHANGES):
+                    self.index.apply(pending[start : start + PIECE_CHANGES])
                 self._logs.update(settled)
 
         self._patiently(settle)
@@ -167,7 +170,7 @@ class LogTable:
         moved: dict[int, int] = {}
         for changes, bytes_by_log in groups:
             more = len(changes) + len(bytes_by_log)
-            if len(piece) + len(moved) + more > PIECE_CHANGES_MAX:
+            if len(piece) + len(moved) + more > PIECE_CHANGES:
                 self._apply(piece, moved)
                 piece, moved = [], {}
             piece += changes

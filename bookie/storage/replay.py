@@ -211,7 +211,7 @@ class Replay:
             return None
         if key != ledger.master_key:
             self._take_key(ledger, key)
-        return ledger.active or self._cache.part(ledger)
+        return self._cache.part(ledger)
 
     def _apply_batch(
         self,

@@ -301,7 +301,7 @@ def test_f66_counts_agree_with_the_keys_after_a_crash_between_two_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A count that fell behind its keys would reach zero while runs still live."""
-    monkeypatch.setattr(log_table, "PIECE_CHANGES_MAX", 4)
+    monkeypatch.setattr(log_table, "PIECE_CHANGES", 4)
     for cut in range(200):
         machine = running()
         for n in range(3):

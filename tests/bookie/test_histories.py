@@ -29,7 +29,7 @@ def test_nothing_acknowledged_is_lost_in_any_history(
     chosen: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several pieces for each checkpoint, so that a crash can fall between them.
-    monkeypatch.setattr(log_table, "PIECE_CHANGES_MAX", 4)
+    monkeypatch.setattr(log_table, "PIECE_CHANGES", 4)
     for seed in chosen:
         history = History(seed)
         try:

@@ -61,11 +61,11 @@ def test_ledger_in_use_outlives_idle_ones() -> None:
 
 
 def set_active(ledger: Ledger) -> None:
-    ledger.active = Part(ledger)
+    ledger.active = Part(ledger, 1)
 
 
 def set_sealed(ledger: Ledger) -> None:
-    ledger.sealed.append(Part(ledger))
+    ledger.sealed.append(Part(ledger, 1))
 
 
 def set_dirty(ledger: Ledger) -> None:

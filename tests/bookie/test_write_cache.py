@@ -39,7 +39,7 @@ def framed(entries: dict[int, bytes], *, behind: bytes = b"") -> FrameRun:
 
 
 def new_part() -> Part:
-    return Part(Ledger(LedgerId(7), home=0, journal=0, is_new=True))
+    return Part(Ledger(LedgerId(7), home=0, journal=0, is_new=True), 1)
 
 
 def contents(runs: Sequence[Run]) -> dict[int, bytes]:
