@@ -128,6 +128,13 @@ class StorageConfig:
         maximum=(1 << 32) - 1,
         doc="An entry log of this size is closed and the next one begun.",
     )
+    log_cached_mib: int = option(
+        "quire_entryLogPageCacheMb",
+        512,
+        minimum=1,
+        doc="How much of the newest entry logs of each ledger directory stays in the operating "
+        "system's page cache; from logSizeLimit on, as much as the system sees fit.",
+    )
     readers: int = option(
         "quire_readerThreads",
         2,
@@ -167,6 +174,7 @@ class StorageConfig:
             flush_interval_seconds=self.flush_interval_ms / 1000,
             read_cache_bytes=self.read_cache_mib * _MIB,
             log_bytes=self.log_bytes,
+            log_cached_bytes=self.log_cached_mib * _MIB,
             journal_pending_bytes=self.journal_pending_mib * _MIB,
             reader_count=self.readers,
         )
