@@ -1,9 +1,13 @@
 """Ledgers as Arrow record batches and pandas frames, without Spark.
 
     >>> from ledger_client.arrow import read_table
-    >>> table = read_table("zk://127.0.0.1:2181/ledgers", [7, 8], password=b"secret")
-    >>> table.column_names
-    ['ledger_id', 'entry_id', 'payload', 'length']
+    >>> from ledger_client.sync import LedgerClient
+    >>> with LedgerClient("zk://127.0.0.1:2181/ledgers") as client:
+    ...     with client.create(password=b"secret") as ledger:
+    ...         _ = ledger.append_many([b"a", b"bc"])
+    >>> table = read_table("zk://127.0.0.1:2181/ledgers", [ledger.id], password=b"secret")
+    >>> table.select(["entry_id", "payload", "length"]).to_pylist()[1]
+    {'entry_id': 1, 'payload': b'bc', 'length': 2}
 
 The same reader as that of the Spark source: nothing is fenced and nothing recovered, an open ledger
 is read up to its LAC, digests are checked, and an entry that is missing is an error or, when asked

@@ -40,7 +40,7 @@ def spark_session(
         "spark.sql.shuffle.partitions": "2",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.pollingDelay": "50ms",
-        **{name.replace("_", "."): value for name, value in confs.items()},
+        **{_key(name): value for name, value in confs.items()},
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -50,8 +50,13 @@ def spark_session(
         yield session
     finally:
         session.stop()
-        for name, value in before.items():
-            if value is None:
+        for name, old in before.items():
+            if old is None:
                 os.environ.pop(name, None)
             else:
-                os.environ[name] = value
+                os.environ[name] = old
+
+
+def _key(name: str) -> str:
+    """`spark_a_B__C` as `spark.a.B_C`: keys with underscores are names of variables."""
+    return name.replace("__", "\0").replace("_", ".").replace("\0", "_")

@@ -19,7 +19,7 @@ from wire.types import BookieId, DigestType, LedgerId
 def source(ledger_id: int = 7) -> Range:
     metadata = new_ledger(
         ledger_id=LedgerId(ledger_id), ensemble=[BookieId("a")], write_quorum=1, ack_quorum=1,
-        digest_type=DigestType.CRC32C, password=b"", custom={"app": b"x"}, 
+        digest_type=DigestType.CRC32C, password=b"", custom={"app": b"x"},
         ctime_ms=1_700_000_000_123,
     )  # fmt: skip
     access = Access.of(LedgerId(ledger_id), DigestType.CRC32C, b"")
