@@ -32,7 +32,7 @@ from metadata.update import VersionedLedger
 from runtime import logs
 from runtime.metrics import Summary
 from wire.errors import LedgerError
-from wire.types import BookieId
+from wire.types import BookieId, LedgerId
 
 _log = logs.get("autorecovery.auditor")
 
@@ -44,7 +44,6 @@ _SCHEDULE_SECONDS: Final = 600.0
 #: Between two looks at the marks, and how many times as long as a look takes.
 _LOOK_SECONDS: Final = 30.0
 _LOOK_SHARE: Final = 10.0
-_MARKERS: Final = 32
 
 
 class Auditor:
@@ -232,6 +231,7 @@ class Term:
         statistics = self._statistics
         start = trio.current_time()
         sizes, is_blind = 0, False
+        found: dict[LedgerId, tuple[VersionedLedger, tuple[BookieId, ...]]] = {}
 
         async def check(ledger: VersionedLedger, summary: CheckSummary) -> None:
             nonlocal sizes, is_blind
@@ -243,10 +243,14 @@ class Term:
             missing = missing_bookies(ledger.metadata, alive)
             if missing:
                 sizes += ledger.metadata.length
-                await self._audit_checks.mark(ledger, missing, summary)
+                found[ledger.metadata.ledger_id] = ledger, tuple(missing)
+
+        async def mark(summary: CheckSummary) -> None:
+            await self._audit_checks.mark_all(found, summary)
+            found.clear()
 
         with timed(statistics.audit_time), timed(statistics.scan_time):
-            summary = await self._audit_checks.walk(check, at_once=_MARKERS)
+            summary = await self._audit_checks.walk(check, at_once=1, finish=mark)
         if is_blind:
             _log.warning("no bookie is registered: the audit says nothing about them")
         else:

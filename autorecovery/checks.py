@@ -7,7 +7,7 @@ it. While an operator has re-replication disabled a check stands still, and goes
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +28,7 @@ from metadata.store import MetadataError
 from metadata.update import VersionedLedger
 from runtime import logs
 from wire.errors import LedgerError
-from wire.types import BookieId
+from wire.types import BookieId, LedgerId
 
 _log = logs.get("autorecovery.checks")
 
@@ -36,6 +36,8 @@ _log = logs.get("autorecovery.checks")
 LEDGERS_AT_ONCE: Final = 8
 #: Lines of log about single ledgers, per check. The metrics count the others.
 _LINES_MAX: Final = 100
+#: Marks that one transaction makes.
+_MARKED_AT_ONCE: Final = 100
 
 
 @dataclass(slots=True)
@@ -80,8 +82,12 @@ class Checks:
         check: Callable[[VersionedLedger, CheckSummary], Awaitable[None]],
         *,
         at_once: int = LEDGERS_AT_ONCE,
+        finish: Callable[[CheckSummary], Awaitable[None]] | None = None,
     ) -> CheckSummary:
-        """Judge every ledger. An error of one is that ledger's; the store's is everybody's."""
+        """Judge every ledger. An error of one is that ledger's; the store's is everybody's.
+
+        `finish` is called after some ledgers each, for what is better done together.
+        """
         summary = CheckSummary()
         self._lines = 0
 
@@ -103,6 +109,8 @@ class Checks:
                     summary.unreadable += 1
                     _log.warning("passing over a record", ledger=ledger_id, error=error)
                 await for_each(chunk.ledgers, one, at_once=at_once)
+                if finish is not None:
+                    await finish(summary)
         self.statistics.counts.unreadable = summary.unreadable
         return summary
 
@@ -129,6 +137,27 @@ class Checks:
         await self.context.marks.mark(ledger.metadata.ledger_id, names)
         summary.marked += 1
         self.report("marked", ledger, missing=",".join(names))
+
+    async def mark_all(
+        self,
+        found: Mapping[LedgerId, tuple[VersionedLedger, Sequence[BookieId]]],
+        summary: CheckSummary,
+    ) -> None:
+        """Many at once, which are seldom marked already; where one is, each for itself."""
+        ids = list(found)
+        for start in range(0, len(ids), _MARKED_AT_ONCE):
+            part = {each: found[each] for each in ids[start : start + _MARKED_AT_ONCE]}
+            missing = {ledger_id: names for ledger_id, (_, names) in part.items()}
+            if await self.context.marks.mark_fresh(missing):
+                summary.marked += len(part)
+                for ledger, names in part.values():
+                    self.report("marked", ledger, missing=",".join(names))
+                continue
+
+            async def one(pair: tuple[VersionedLedger, Sequence[BookieId]]) -> None:
+                await self.mark(pair[0], pair[1], summary)
+
+            await for_each(part.values(), one, at_once=_MARKED_AT_ONCE)
 
     def report(
         self,

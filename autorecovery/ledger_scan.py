@@ -1,6 +1,6 @@
 """Reading the records of all ledgers, many at a time and few in memory.
 
-An audit of a large cluster is this loop. Records are read in chunks by a fixed number of tasks, and
+An audit of a large cluster is this loop. Records are read in chunks, some at a time, and
 a chunk is forgotten before the next one is read: the number of ledgers decides how long it takes,
 never how much memory. One record that cannot be read or understood is reported and passed over;
 losing the store for longer than our patience ends the scan with an error, never with "no more".
@@ -17,9 +17,10 @@ from typing import Final, TypeVar
 
 import trio
 
+from metadata.codec import decode_ledger_metadata
 from metadata.ledgers import Ledgers
 from metadata.model import InvalidMetadataError
-from metadata.update import LedgerGoneError, VersionedLedger, persistently
+from metadata.update import VersionedLedger, persistently
 from wire.errors import LedgerError
 from wire.types import LedgerId
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 #: Records in memory at a time.
 CHUNK_LEDGERS: Final = 1000
+#: Requests for some records each, under way at a time: one is decoded while another is read.
+_PARTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +93,24 @@ class LedgerScan:
         """The records of these ledgers."""
         read: list[VersionedLedger] = []
         unreadable: list[tuple[LedgerId, LedgerError]] = []
+        store, paths = self._ledgers.store, self._ledgers.paths
 
-        async def one(ledger_id: LedgerId) -> None:
-            try:
-                read.append(
-                    await persistently(lambda: self._ledgers.read(ledger_id), chance=self._chance)
-                )
-            except LedgerGoneError:
-                return
-            except InvalidMetadataError as error:
-                unreadable.append((ledger_id, error))
+        async def some(part: Sequence[LedgerId]) -> None:
+            wanted = [paths.path_of(ledger_id) for ledger_id in part]
+            nodes = await persistently(lambda: store.get_many(wanted), chance=self._chance)
+            for ledger_id, node in zip(part, nodes, strict=True):
+                if node is None:
+                    continue
+                try:
+                    metadata = decode_ledger_metadata(node.data, ledger_id=ledger_id)
+                except InvalidMetadataError as error:
+                    unreadable.append((ledger_id, error))
+                    continue
+                read.append(VersionedLedger(metadata, node.stat.version, node.stat.created_ms))
 
-        await for_each(ids, one, at_once=self._at_once)
+        all_ids = sorted(ids)
+        parts = [all_ids[i : i + self._at_once] for i in range(0, len(all_ids), self._at_once)]
+        await for_each(parts, some, at_once=_PARTS)
         read.sort(key=lambda ledger: ledger.metadata.ledger_id)
         return Chunk(read, sorted(unreadable, key=lambda pair: pair[0]))
 

@@ -20,6 +20,7 @@ import trio
 from autorecovery.core.copying import PIECE_BYTES, AddPiece, Command, Copy, ReadPiece
 from autorecovery.core.copying_pace import Pace, Rate
 from autorecovery.core.fragments import CopyJob, Run
+from autorecovery.worker_statistics import WorkerStatistics
 from ledger_client.core.commands import Outcome
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError
@@ -125,9 +126,12 @@ class _Running:
 
 
 class Replicator:
-    def __init__(self, client: Environment, throttle: Throttle) -> None:
+    def __init__(
+        self, client: Environment, throttle: Throttle, statistics: WorkerStatistics | None = None
+    ) -> None:
         self.client = client
         self.throttle = throttle
+        self._statistics = statistics
 
     async def copy(
         self,
@@ -185,6 +189,8 @@ class Replicator:
         core = running.core
         targets, size = list(core.targets.values()), core.next_bytes
         self._open(running, command.request_id, targets, size, command.entry_ids, is_add=False)
+        # Paid when asked for, and set right when it is here: windows are wider than most rates.
+        self.throttle.spend(size)
         request = Reads(
             request_id=command.request_id,
             sink=running.mail.take,
@@ -252,7 +258,9 @@ class Replicator:
         if not opened.is_add:
             self._close(running, answer.request_id)
             outcome, good, records = _verified(running.access, opened.entry_ids, answer)
-            self.throttle.spend(len(records))
+            if self._statistics is not None:
+                self._statistics.on_read(trio.current_time() - opened.sent_at, len(records))
+            self.throttle.spend(len(records) - opened.size)
             self._obey(
                 running, core.on_read(answer.request_id, outcome, good=good, records=records)
             )
@@ -262,6 +270,9 @@ class Replicator:
         commands = core.on_add(answer.request_id, answer.outcome, confirmed=confirmed)
         if not core.is_open(answer.request_id):
             is_timed = answer.outcome is Outcome.OK
+            if self._statistics is not None:
+                seconds = trio.current_time() - opened.sent_at
+                self._statistics.on_write(seconds, opened.size, is_ok=is_timed)
             self._close(running, answer.request_id, is_timed=is_timed)
         self._obey(running, commands)
 

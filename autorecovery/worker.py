@@ -12,6 +12,7 @@ the mark outlives it, and what it has not committed is garbage.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Final
 
 import trio
@@ -20,6 +21,7 @@ from autorecovery.context import RecoveryContext
 from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Parked, Reason, Verdict
 from autorecovery.replicator import Replicator, Throttle
+from autorecovery.worker_batch import BATCH_LEDGERS, Batch, BatchResult
 from autorecovery.worker_placement import is_asked_for, relocate
 from autorecovery.worker_repair import Ending, LedgerRepair, Order, RepairResult, access_of
 from autorecovery.worker_statistics import WorkerStatistics
@@ -36,7 +38,7 @@ from wire.types import BookieId, LedgerId
 _log = logs.get("autorecovery.worker")
 
 #: Ledgers in work at a time. Small ones cost round trips to the metadata store, not bytes.
-LEDGERS_AT_ONCE: Final = 32
+LEDGERS_AT_ONCE: Final = 64
 #: Marks that one look at the lists brings; those that are not due are among them.
 _SAMPLE_MAX: Final = 20_000
 #: Of these, so many are worked on before the lists are looked at again.
@@ -64,7 +66,7 @@ class Worker:
         self._marks = context.marks
         self.statistics = WorkerStatistics(context.registry)
         throttle = Throttle(bytes_per_second=config.bytes_per_second)
-        self._replicator = Replicator(context.client, throttle)
+        self._replicator = Replicator(context.client, throttle, self.statistics)
         now = trio.current_time()
         self._absences = Absences(context.client.bookies().all, now=now)
         self._grace = Grace(config.open_grace_ms / 1000)
@@ -101,17 +103,32 @@ class Worker:
             for ledger_id in found
             if ledger_id not in self._in_work and self._deferrals.is_due(ledger_id, now=now)
         ]
-        for ledger_id in due[:_PICKED_MAX]:
-            await self._room.acquire()
-            try:
-                await self._wait_turn()
-                await self._wait_enabled()
-            except BaseException:
-                self._room.release()
-                raise
-            self._in_work.add(ledger_id)
-            nursery.start_soon(self._work_on, ledger_id)
+        picked = deque(due[:_PICKED_MAX])
+        while picked:
+            count = await self._wait_room(len(picked))
+            some = [picked.popleft() for _ in range(count)]
+            self._in_work.update(some)
+            if count > 1:
+                nursery.start_soon(self._work_on_many, some)
+            else:
+                nursery.start_soon(self._work_on, some[0])
         return len(due)
+
+    async def _wait_room(self, wanted: int) -> int:
+        """How many ledgers may be begun now: as many as there is room for, but not too many."""
+        await self._room.acquire()
+        count = 1
+        try:
+            await self._wait_turn()
+            await self._wait_enabled()
+        except BaseException:
+            self._room.release()
+            raise
+        if self._context.settings.worker.marks_per_second <= 0:
+            count = max(1, min(wanted, BATCH_LEDGERS, self._room.value + 1))
+            for _ in range(count - 1):
+                self._room.acquire_nowait()
+        return count
 
     async def _wait_enabled(self) -> None:
         now = trio.current_time()
@@ -174,10 +191,70 @@ class Worker:
 
     # ------------------------------------------------------------------ one ledger
 
-    async def _work_on(self, ledger_id: LedgerId) -> None:
+    async def _work_on_many(self, ledger_ids: list[LedgerId]) -> None:
+        """Together as far as that goes, and what is left of them one by one."""
+        locks: dict[LedgerId, Lock] = {}
+        left = list(ledger_ids)
+        try:
+            taken = await self._marks.take_many(ledger_ids)
+            if taken is not None:
+                locks = {lock.ledger_id: lock for lock in taken}
+                result = await self._batch_under(list(locks.values()))
+                left = [lock.ledger_id for lock in result.left]
+                left += [ledger_id for ledger_id in ledger_ids if ledger_id not in locks]
+        except LedgerError as error:
+            _log.info("trying them again", ledgers=len(ledger_ids), error=error)
+            self.statistics.locks_lost += isinstance(error, SessionExpiredError)
+            self._marks.doubt(locks.values())
+            left = []
+            for ledger_id in ledger_ids:
+                self._deferrals.wait(ledger_id, _PAUSE_SECONDS, now=trio.current_time())
+        finally:
+            for _ in range(len(ledger_ids) - len(left)):
+                self._room.release()
+            self._in_work.difference_update(set(ledger_ids).difference(left))
+            self._wake()
+        async with trio.open_nursery() as nursery:
+            for ledger_id in left:
+                nursery.start_soon(self._work_on, ledger_id, locks.get(ledger_id))
+
+    async def _batch_under(self, locks: list[Lock]) -> BatchResult:
+        began, result = trio.current_time(), BatchResult()
+        failure: LedgerError | None = None
+        if not locks:
+            return result
+
+        async def watch() -> None:
+            await self._marks.wait_lost(locks[0])
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            try:
+                batch = Batch(self._context, self._replicator, self._count)
+                suited = [lock for lock in locks if lock.ledger_id not in self._parked]
+                result = await batch.run(suited)
+                result.left += [lock for lock in locks if lock.ledger_id in self._parked]
+            except LedgerError as error:  # raised below: a nursery would wrap it in a group
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if len(result.left) + len(result.done) < len(locks):
+            raise SessionExpiredError("the session was lost, and the locks with it")
+        took_ms = (trio.current_time() - began) * 1000
+        for lock, repaired in result.done:
+            self.statistics.repairs.success.record(took_ms)
+            self.statistics.fragments_done += repaired.fragments
+            self.statistics.ledgers_done += 1
+            self._grace.forget(lock.ledger_id)
+            self._deferrals.forget(lock.ledger_id)
+        return result
+
+    async def _work_on(self, ledger_id: LedgerId, lock: Lock | None = None) -> None:
         self.statistics.in_work += 1
         try:
-            lock = await self._marks.take(ledger_id)
+            lock = lock or await self._marks.take(ledger_id)
             if lock is None:
                 # Somebody else has it, or nothing but the directory of a mark is left.
                 self._deferrals.wait(ledger_id, _TAKEN_SECONDS, now=trio.current_time())
@@ -248,21 +325,26 @@ class Worker:
 
     async def _attempt(self, lock: Lock) -> RepairResult:
         order = await self._order(lock)
-
-        def count(entries: int, size: int) -> None:
-            self.statistics.entries_copied += entries
-            self.statistics.bytes_copied += size
-
         repair = LedgerRepair(
-            self._replicator, lock.ledger_id, session=lock.session, order=order, progress=count
+            self._replicator,
+            lock.ledger_id,
+            session=lock.session,
+            order=order,
+            progress=self._count,
         )
         result = await repair.run()
         self.statistics.fragments_done += result.fragments
         if result.ending is Ending.WHOLE and is_asked_for(self._context, lock):
-            result, moves = await relocate(self._context, self._replicator, lock, result, count)
+            result, moves = await relocate(
+                self._context, self._replicator, lock, result, self._count
+            )
             self.statistics.relocated += moves > 0
             self.statistics.fragments_done += moves
         return result
+
+    def _count(self, entries: int, size: int) -> None:
+        self.statistics.entries_copied += entries
+        self.statistics.bytes_copied += size
 
     async def _order(self, lock: Lock) -> Order:
         """What the mark asks for. Living bookies that it names are looked at closely.

@@ -11,7 +11,7 @@ What cannot be done is said, not tried for ever: the result names the reason and
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -158,7 +158,13 @@ class LedgerRepair:
         session: SessionId | None,
         order: Order | None = None,
         progress: Progress | None = None,
+        known: VersionedLedger | None = None,
+        is_deferred: bool = False,
     ) -> None:
+        """`known`: the record, just read. `is_deferred`: leave it to the caller to write what
+        becomes of it; the result has it under the version that was read."""
+        self._known = known
+        self._is_deferred = is_deferred
         self._replicator = replicator
         self._client = replicator.client
         self._ledger_id = ledger_id
@@ -172,7 +178,7 @@ class LedgerRepair:
 
     async def run(self) -> RepairResult:
         try:
-            ledger = await self._client.ledgers.read(self._ledger_id)
+            ledger = self._known or await self._client.ledgers.read(self._ledger_id)
             return await self._repair(ledger)
         except LedgerGoneError:
             return self._result(Ending.GONE)
@@ -286,6 +292,10 @@ class LedgerRepair:
             last_entry_id=damaged.last_entry_id,
             replacements={slot: (ensemble[slot], new) for slot, new in substitutes.items()},
         )
+        if self._is_deferred:
+            changed = update.apply(ledger.metadata) or ledger.metadata
+            self._fragments += 1
+            return replace(ledger, metadata=changed)
         updated = await self._client.ledgers.update(
             self._ledger_id, update, known=ledger, session=self._session
         )

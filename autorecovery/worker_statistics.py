@@ -12,6 +12,17 @@ class WorkerStatistics:
         self.repairs = registry.summary(
             "replication_worker_rereplicate", help="Repairs of one ledger each, in ms."
         )
+        name = "replication_worker_"
+        self.reads = registry.summary(
+            f"{name}READ_DATA_LATENCY", help="Reads of a piece of entries each, in ms."
+        )
+        self.writes = registry.summary(
+            f"{name}WRITE_DATA_LATENCY", help="A piece until it is durable at its target, in ms."
+        )
+        self.bytes_read = registry.summary(f"{name}NUM_BYTES_READ", help="Bytes of such reads.")
+        self.bytes_written = registry.summary(
+            f"{name}NUM_BYTES_WRITTEN", help="Bytes of such pieces."
+        )
         self.ledgers_done = 0
         self.fragments_done = 0
         self.entries_copied = 0
@@ -24,6 +35,19 @@ class WorkerStatistics:
         self.parked = 0
         self.in_work = 0
         registry.add_source(self._samples)
+
+    def on_read(self, seconds: float, size: int) -> None:
+        """A piece came from a source, or did not: then its size is 0."""
+        timer = self.reads.success if size else self.reads.failure
+        timer.record(seconds * 1000)
+        if size:
+            self.bytes_read.success.record(size)
+
+    def on_write(self, seconds: float, size: int, *, is_ok: bool) -> None:
+        timer = self.writes.success if is_ok else self.writes.failure
+        timer.record(seconds * 1000)
+        if is_ok:
+            self.bytes_written.success.record(size)
 
     def _samples(self) -> Iterator[Sample]:
         name = "replication_worker_"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -37,7 +37,9 @@ from metadata.rereplication_settings import RereplicationSettings
 from metadata.store import (
     ANY_VERSION,
     BadVersionError,
+    Change,
     ConnectionLostError,
+    Create,
     Delete,
     MetadataError,
     MetadataStore,
@@ -46,6 +48,7 @@ from metadata.store import (
     NoNodeError,
     SessionExpiredError,
     SessionId,
+    SetData,
     StoreUnavailableError,
 )
 from metadata.tree import create_below, ensure_below, prune_parents
@@ -140,6 +143,31 @@ class UnderReplication:
 
         await persistently(attempt, chance=self._chance, backoff=self._backoff)
 
+    async def mark_fresh(self, missing: Mapping[LedgerId, Sequence[BookieId]]) -> bool:
+        """Mark ledgers none of which is marked yet, in one transaction; False if one is.
+
+        Then nothing was done, or it is not known what: `mark` each of them. After the loss of a
+        bookie there are thousands to be marked, and a directory and a node to be made for each.
+        """
+        time_ms = self._now_ms() if self._stores_mark_time else None
+        changes: list[Change] = []
+        parents: set[str] = set()
+        for ledger_id, replicas in missing.items():
+            content = UnderreplicationMark(tuple(map(check_bookie_id, replicas)), time_ms)
+            directory, above = self._paths.mark_parents(ledger_id)[:2]
+            parents.add(above)
+            changes += [
+                Create(directory),
+                Create(self._paths.mark(ledger_id), encode_mark(content)),
+            ]
+        try:
+            for parent in sorted(parents):
+                await ensure_below(self._store, self._paths.root, parent)
+            await self._store.transact(changes)
+        except MetadataError:
+            return False
+        return True
+
     async def _try_mark(self, ledger_id: LedgerId, replicas: tuple[BookieId, ...]) -> bool:
         path = self._paths.mark(ledger_id)
         time_ms = self._now_ms() if self._stores_mark_time else None
@@ -227,6 +255,39 @@ class UnderReplication:
         self._held[ledger_id] = lock
         return lock
 
+    async def take_many(self, ledger_ids: Sequence[LedgerId]) -> list[Lock] | None:
+        """Lock all of these that are marked, in one transaction; None if somebody has one of them.
+
+        Then none is locked, and each may be offered to `take`.
+        """
+        session = await self._store.require_session()
+        locks = {ledger_id: Lock(ledger_id, session) for ledger_id in ledger_ids}
+        if not locks or not locks.keys().isdisjoint(self._held):
+            return None
+        self._held.update(locks)
+        taken: list[Lock] = []
+        try:
+            await self._store.transact(
+                [Create(self._paths.lock(each), self._owner, ephemeral=True) for each in locks],
+                session=session,
+            )
+            nodes = await self._store.get_many(list(map(self._paths.mark, locks)))
+            for ledger_id, node in zip(locks, nodes, strict=True):
+                if node is not None:
+                    mark = Mark(ledger_id, _content(node, self._paths.mark(ledger_id)), node)
+                    taken.append(Lock(ledger_id, session, mark))
+        except (NodeExistsError, NoNodeError):
+            return None
+        except BaseException:
+            self._unsure |= locks.keys()  # cancelled or not answered: perhaps they are ours
+            raise
+        finally:
+            for ledger_id in locks:
+                del self._held[ledger_id]
+        self._held.update((lock.ledger_id, lock) for lock in taken)
+        self._unsure |= locks.keys() - self._held.keys()
+        return taken
+
     async def lock(self, ledger_id: LedgerId) -> Lock | None:
         """Lock this ledger, marked or not; None if somebody else has it, or we ourselves.
 
@@ -301,16 +362,38 @@ class UnderReplication:
 
         What others see is the same; small ledgers are mostly such round trips.
         """
-        path = self._paths.mark(lock.ledger_id)
-        await self._store.transact(
-            [
-                Delete(path, mark.version),
-                Delete(self._paths.mark_parents(lock.ledger_id)[0], ANY_VERSION),
-                Delete(self._paths.lock(lock.ledger_id), ANY_VERSION),
-            ],
-            session=lock.session,
-        )
+        await self._store.transact(self._finishing(mark, lock), session=lock.session)
         self._held.pop(lock.ledger_id, None)
+
+    def _finishing(self, mark: Mark, lock: Lock) -> list[Change]:
+        return [
+            Delete(self._paths.mark(lock.ledger_id), mark.version),
+            Delete(self._paths.mark_parents(lock.ledger_id)[0], ANY_VERSION),
+            Delete(self._paths.lock(lock.ledger_id), ANY_VERSION),
+        ]
+
+    def can_finish_together(self, lock: Lock) -> bool:
+        return self._tree.has_siblings(lock.ledger_id)
+
+    async def finish_together(self, locks: Sequence[Lock], commits: Sequence[SetData]) -> bool:
+        """Write the records of these ledgers, which makes them whole, and `finish` all of them.
+
+        One transaction: False if anything was not as expected; then nothing was done, and the
+        locks are held as before. Raises if that is not known: then `doubt` them.
+        """
+        changes: list[Change] = [*commits]
+        for lock in locks:
+            assert lock.mark is not None
+            changes += self._finishing(lock.mark, lock)
+        try:
+            await self._store.transact(changes, session=locks[0].session)
+        except StoreUnavailableError:
+            raise
+        except MetadataError:
+            return False
+        for lock in locks:
+            self._held.pop(lock.ledger_id, None)
+        return True
 
     async def _delete_mark(self, mark: Mark, session: SessionId, *, is_retry: bool) -> bool:
         path = self._paths.mark(mark.ledger_id)
@@ -334,6 +417,12 @@ class UnderReplication:
             return False
         except NoNodeError:
             return True
+
+    def doubt(self, locks: Iterable[Lock]) -> None:
+        """These may be ours or gone, even somebody else's: found out before the next pick."""
+        for lock in locks:
+            self._held.pop(lock.ledger_id, None)
+            self._unsure.add(lock.ledger_id)
 
     async def release(self, lock: Lock) -> None:
         """Let others have the ledger. A lock that went with its session is released already.

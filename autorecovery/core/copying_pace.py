@@ -20,6 +20,8 @@ _LATE_SECONDS_MIN: Final = 0.05
 _FORGET: Final = 1.03
 #: One shrinking per so many seconds: answers that were under way already say nothing new.
 _SHRINK_SECONDS: Final = 0.1
+#: A clock that is asked to move by less may not move at all, and a wait would be for ever.
+_WAIT_SECONDS_MIN: Final = 1e-6
 
 
 class Pace:
@@ -78,7 +80,9 @@ class Rate:
         if self._per_second <= 0:
             return 0.0
         self._refill(now)
-        return max(0.0, -self._saved / self._per_second)
+        if self._saved >= 0:
+            return 0.0
+        return max(_WAIT_SECONDS_MIN, -self._saved / self._per_second)
 
     def _refill(self, now: float) -> None:
         saved = self._saved + (now - self._at) * self._per_second

@@ -12,8 +12,10 @@ import trio.testing
 from autorecovery.auditor import Auditor
 from autorecovery.core.forecast import Forecast
 from autorecovery.statistics import AuditorStatistics
+from autorecovery.worker_statistics import WorkerStatistics
 from runtime.metrics import Registry
 from tests.autorecovery.auditor_world import AuditWorld, bookie
+from tests.autorecovery.worker_world import RepairWorld
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "metrics.json"
 
@@ -33,6 +35,33 @@ def test_every_metric_of_apaches_auditor_is_exported() -> None:
     }
     assert len(wanted) == 26
     assert {name: exported.get(name) for name in wanted} == wanted
+
+
+def test_every_metric_of_apaches_worker_is_exported() -> None:
+    registry = Registry()
+    WorkerStatistics(registry)
+    exported = kinds(registry.render())
+    wanted = {
+        family["name"]: family["type"]
+        for family in json.loads(VECTORS.read_text())["autorecovery"]
+        if family["name"].startswith("replication_worker_")
+    }
+    assert "replication_worker_READ_DATA_LATENCY" in wanted
+    missing = {name: kind for name, kind in wanted.items() if exported.get(name) != kind}
+    assert not missing
+
+
+async def test_a_worker_counts_what_it_copies(autojump_clock: trio.testing.MockClock) -> None:
+    world = RepairWorld(4)
+    world.ledger(1, entries=5)
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+    worker = await world.heal()
+    statistics = worker.statistics
+    for summary in (statistics.reads, statistics.writes):
+        assert summary.success.count == 1
+        assert summary.failure.count == 0
+    assert statistics.bytes_read.success.sum == statistics.bytes_written.success.sum > 0
 
 
 def test_the_forecast_is_exported() -> None:

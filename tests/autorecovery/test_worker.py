@@ -12,9 +12,11 @@ from autorecovery.core.copying import PIECE_BYTES
 from autorecovery.core.parking import Reason
 from ledger_client.core.commands import Outcome
 from ledger_client.requests import Adds, Request
+from metadata.faults import Fault
 from metadata.model import LedgerState
+from metadata.paths import LayoutType, LedgerPaths
 from metadata.update import ChangeEnsemble
-from tests.autorecovery.auditor_world import spoilt
+from tests.autorecovery.auditor_world import ROOT, spoilt
 from tests.autorecovery.worker_world import RepairWorld, bookie, until
 from wire.types import BookieId, LedgerId
 
@@ -266,9 +268,11 @@ async def test_writer_and_worker_change_one_record_and_both_changes_survive(
     world.ledger(1, (0, (0, 1, 2)), (50, (3, 1, 2)), entries=60, state=LedgerState.OPEN)
     world.leave(bookie(0))
     world.mark(1, [bookie(0)])
+    record_path = LedgerPaths(ROOT, LayoutType.HIERARCHICAL).path_of(LedgerId(1))
+    world.script.add(Fault(request_seconds=1.0), verb="set", path=record_path)
 
     async def change(context: RecoveryContext) -> None:
-        await until(lambda: "Adds before" in world.steps)
+        await until(lambda: f"store set {record_path}" in world.steps)
         await context.client.ledgers.update(
             LedgerId(1),
             ChangeEnsemble(first_entry_id=60, failed={0: bookie(3)}, replacements={0: bookie(5)}),

@@ -234,8 +234,11 @@ class RepairWorld(AuditWorld):
 
     # ------------------------------------------------------------------ looking
 
+    def record_path(self, ledger_id: int) -> str:
+        return LedgerPaths(ROOT, LayoutType.HIERARCHICAL).path_of(LedgerId(ledger_id))
+
     def record(self, ledger_id: int) -> LedgerMetadata:
-        path = LedgerPaths(ROOT, LayoutType.HIERARCHICAL).path_of(LedgerId(ledger_id))
+        path = self.record_path(ledger_id)
         return decode_ledger_metadata(
             self.metadata.tree.get(path).data, ledger_id=LedgerId(ledger_id)
         )

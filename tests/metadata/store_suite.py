@@ -239,6 +239,25 @@ class NodeSuite(SuiteBase):
             assert (await store.get(f"{root}/set")).data == b"s"
             await store.transact([])
 
+    async def test_an_ephemeral_node_of_a_transaction_belongs_to_the_session(self) -> None:
+        async with self.opened() as (store, root):
+            session = await store.require_session()
+            await store.transact([Create(f"{root}/a", ephemeral=True), Create(f"{root}/b")])
+            first, second = await store.get_many([f"{root}/a", f"{root}/b"])
+            assert first is not None
+            assert second is not None
+            assert (first.stat.owner, second.stat.owner) == (session, None)
+
+    async def test_many_nodes_are_read_in_the_order_asked_for(self) -> None:
+        async with self.opened() as (store, root):
+            for name in ("a", "b"):
+                await store.create(f"{root}/{name}", name.encode())
+            paths = [f"{root}/{name}" for name in ("b", "missing", "a", "b", "none")]
+            found = await store.get_many(paths)
+            assert [node and node.data for node in found] == [b"b", None, b"a", b"b", None]
+            assert found[0] == await store.get(paths[0])
+            assert await store.get_many([]) == []
+
     @pytest.mark.parametrize(
         ("culprit", "error"),
         [
