@@ -8,7 +8,9 @@ COPY metadata metadata
 COPY bookie bookie
 COPY ledger_client ledger_client
 COPY autorecovery autorecovery
+COPY spark spark
 COPY quire quire
+COPY pyspark_ledger.py ./
 RUN pip install --no-cache-dir --constraint constraints.txt ".[bookie]" \
     && useradd --system --create-home quire \
     && install -d -o quire /var/lib/quire
