@@ -17,6 +17,8 @@ P = TypeVar("P")
 
 #: A cut moves to an ensemble change that is at most so far off, as a share of what was wanted.
 _NEAR: Final = 4
+#: What beginning a ledger may count for, as a share of a partition.
+_COST: Final = 4
 #: A rest that is smaller than this share of what was wanted is not left to another partition.
 _CRUMB: Final = 8
 
@@ -71,18 +73,18 @@ def aim(
 
     Not above the target; smaller if there would be fewer partitions than tasks that may run at
     once, but never so small that beginning a ledger outweighs reading it, unless the caller
-    insists on a number of partitions. What a ledger costs is at most half of a partition: were it
-    more, no partition would have room for entries.
+    insists on a number of partitions. What a ledger costs is at most a quarter of a partition: were
+    it all of it, no partition would have room for entries.
     """
     total = sum(extent.bytes for extent in extents)
-    cost = min(open_cost, target // 2)
+    cost = min(open_cost, target // _COST)
     goal = target
     wanted = min_partitions or parallelism
-    for _ in range(3):  # a smaller goal lowers the cost, which lowers the goal
+    for _ in range(4):  # a smaller goal lowers the cost, which lowers the goal
         goal = min(target, -(-(total + cost * len(extents)) // wanted))
         if min_partitions is None:
             goal = max(goal, min(target, 2 * open_cost))
-        cost = min(cost, goal // 2)
+        cost = min(cost, goal // _COST)
     return Aim(goal=max(1, goal), open_cost=cost)
 
 

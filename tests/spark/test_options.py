@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from pyspark_ledger import DefaultSource
 from spark.core.position import Position, parse_position
 from spark.core.selection import ByCustom, Everything, Listed, Span, parse_selection
 from spark.credentials import parse_passwords, parse_reference, resolve
@@ -153,6 +156,12 @@ def test_ranges_pick_what_exists_and_names_pick_anything() -> None:
     assert list(found.pick([2, 3, 5, 9])) == [9, 2, 3, 7]
     assert [i for i in range(12) if found.takes(i)] == [1, 2, 3, 4, 7, 9]
     assert [i for i in range(12) if found.names(i)] == [7, 9]
+
+
+def test_missing_pyarrow_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SourceError, match=r"^NO_PYARROW: rows travel as Arrow batches"):
+        DefaultSource(GOOD).schema()
 
 
 def test_spark_that_was_never_tried_is_refused() -> None:
