@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "recovery": "quire.people_recovery:recovery",
     "sql": "quire.sql:sql",
     "doctor": "quire.doctor:doctor",
+    "spark": "quire.spark_commands:spark",
     "shell": "quire.shell:shell",
 }
 

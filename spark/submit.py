@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Final
 
 JOBS: Final = {
+    "count": "spark.jobs.count",
     "verify": "spark.jobs.verify",
     "statistics": "spark.jobs.statistics",
     "export": "spark.jobs.export",
