@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.interop.table import OUR_COLUMNS, Results
+from tests.interop.table import OUR_COLUMNS, Cell, Results
 
 MARKS = "before\n<!-- written by make interop -->\n<!-- end -->\nafter\n"
 
@@ -33,3 +33,19 @@ def test_second_run_keeps_the_cells_that_it_did_not_run(tmp_path: Path) -> None:
     assert "| ours writes, Java v2 takes over | not run | not run | **0 of 1** |" in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
+
+
+def test_table_with_cells_of_its_own_keeps_what_was_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "interop.md"
+    path.write_text(MARKS)
+    for node, passed in (("a", False), ("b", True)):
+        results = Results()
+        results.add_cell("a", Cell("Healing", "a loss", "ours"))
+        results.add_cell("b", Cell("Healing", "a loss", "Apache's"))
+        results.add_cell("c", Cell("Healing", "two losses", "Apache's"))
+        results.note(node, passed=passed)
+        results.write(path)
+    text = path.read_text()
+    assert "| Healing | ours | Apache's |" in text
+    assert "| a loss | **fail** | pass |" in text
+    assert "| two losses |  | not run |" in text

@@ -140,11 +140,11 @@ THEIR_BOOKIE, OUR_BOOKIE = 0, 3
     [
         pytest.param(
             "apache", OUR_BOOKIE,
-            marks=pytest.mark.cell(TABLE, LOSS, "Apache's auditor, our workers; mixed"),
+            marks=pytest.mark.cell(TABLE, LOSS, "Apache's auditor, our workers; mixed", full=True),
         ),
         pytest.param(
             "ours", THEIR_BOOKIE,
-            marks=pytest.mark.cell(TABLE, LOSS, "our auditor, Apache's workers; mixed"),
+            marks=pytest.mark.cell(TABLE, LOSS, "our auditor, Apache's workers; mixed", full=True),
         ),
     ],
 )  # fmt: skip
@@ -174,11 +174,11 @@ def test_auditor_of_one_make_and_workers_of_the_other_heal(
     [
         pytest.param(
             "apache", THEIR_BOOKIE,
-            marks=pytest.mark.cell(TABLE, TAKE_OVER, "Apache's auditor, our workers; mixed"),
+            marks=pytest.mark.cell(TABLE, TAKE_OVER, "both; mixed, Apache's elected first"),
         ),
         pytest.param(
             "ours", OUR_BOOKIE,
-            marks=pytest.mark.cell(TABLE, TAKE_OVER, "our auditor, Apache's workers; mixed"),
+            marks=pytest.mark.cell(TABLE, TAKE_OVER, "both; mixed, ours elected first", full=True),
         ),
     ],
 )  # fmt: skip
