@@ -15,7 +15,7 @@ import errno
 import posixpath
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from bookie.storage.journal_format import (
@@ -77,13 +77,13 @@ class JournalFile:
         self._durable: File | None = None
         self._plain: File | None = None
 
-    def write(self, block: memoryview, offset: int, *, durable: bool) -> None:
+    def write(self, block: Sequence[bytes | memoryview], offset: int, *, durable: bool) -> None:
         if durable:
             if self._durable is None:
                 self._durable = self._files.open(self.path, durable=True)
-            self._durable.write(block, offset)
+            self._durable.write_pieces(block, offset)
         else:
-            self._plain_file().write(block, offset)
+            self._plain_file().write_pieces(block, offset)
 
     def sync(self) -> None:
         """Make everything durable that was written to the file, by whichever way."""

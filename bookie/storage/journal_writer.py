@@ -1,6 +1,6 @@
 """The journal's writer: groups of records become durable blocks, strictly one after the other.
 
-The loop appends and never waits; a thread takes everything that is pending, joins it to a block
+The loop appends and never waits; a thread takes everything that is pending, frames it as a block
 and writes that with one durable write. What arrives meanwhile is the next group, so groups grow
 with the load by themselves. Nothing is acknowledged before its write returned, there is never a
 second write in flight, and the first error of a write or sync is the last thing that happens.
@@ -286,7 +286,7 @@ class Journal:
             durable_before=self._durable_before,
         )
         started = self._clock()
-        file.write(memoryview(block), position.offset, durable=durable)
+        file.write(block, position.offset, durable=durable)
         group.write_seconds = self._clock() - started
         group.position = position
         self._sequence += 1

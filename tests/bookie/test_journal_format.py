@@ -97,8 +97,10 @@ def test_a_newer_file_is_refused_with_advice() -> None:
 def test_small_block_has_these_bytes() -> None:
     """The layout, written down once more: a change here is a change of the format."""
     data = records.encode_fence(3, KEY)
-    block = frame_block(
-        [data], byte_count=len(data), record_count=1, position=POSITION, durable_before=76
+    block = b"".join(
+        frame_block(
+            [data], byte_count=len(data), record_count=1, position=POSITION, durable_before=76
+        )
     )
     assert len(block) == ALIGNMENT
     assert block[: 48 + len(data)].hex(" ", 4) == (
@@ -112,7 +114,7 @@ def test_small_block_has_these_bytes() -> None:
 @given(pieces=st.lists(st.binary(max_size=3000), max_size=8), durable_before=ids)
 def test_block_reads_back(pieces: list[bytes], durable_before: int) -> None:
     size = sum(map(len, pieces))
-    block = bytes(
+    block = b"".join(
         frame_block(
             [memoryview(piece) for piece in pieces],
             byte_count=size,
@@ -131,10 +133,31 @@ def test_block_reads_back(pieces: list[bytes], durable_before: int) -> None:
     assert crc32c(payload, block_checksum(block)) == header.checksum
 
 
+@pytest.mark.parametrize("sizes", [[700_000] * 3, [1000] * 1300, [0, 1] * 70, [5] * 129])
+def test_many_pieces_become_chunks_and_the_same_block(sizes: list[int]) -> None:
+    pieces = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
+    size = sum(sizes)
+    framed = {
+        len(given): frame_block(
+            given, byte_count=size, record_count=9, position=POSITION, durable_before=1
+        )
+        for given in (pieces, [b"".join(pieces)])
+    }
+    whole, block = framed[1], framed[len(pieces)]
+    assert b"".join(block) == b"".join(whole)
+    assert len(block) <= 130
+    if len(pieces) <= 128:
+        assert all(ours is given for ours, given in zip(block[1:], pieces, strict=False))
+    else:
+        assert max(map(len, block)) <= 300 * 1024
+
+
 def test_every_flipped_bit_of_a_block_header_is_noticed() -> None:
     data = records.encode_untombstone(1)
-    good = frame_block(
-        [data], byte_count=len(data), record_count=1, position=POSITION, durable_before=77
+    good = b"".join(
+        frame_block(
+            [data], byte_count=len(data), record_count=1, position=POSITION, durable_before=77
+        )
     )
     for index in range(BLOCK_HEADER_BYTES + len(data)):
         for bit in range(8):
@@ -147,7 +170,7 @@ def test_every_flipped_bit_of_a_block_header_is_noticed() -> None:
 
 
 def test_block_of_another_file_or_offset_is_none_of_ours() -> None:
-    block = bytes(
+    block = b"".join(
         frame_block([b"x"], byte_count=1, record_count=1, position=POSITION, durable_before=1)
     )
     assert decode_block_header(block, 0, 5, 8192) is not None

@@ -177,12 +177,14 @@ def test_blocks_are_found_whatever_lies_between_them(noise: bytes) -> None:
     content = bytearray((noise * (size // len(noise) + 1))[:size])
     places = {4096: 10, 8192: 70_000, 90_112: 3000, 3 << 20: 1 << 20, (5 << 20) - 4096: 4000}
     for number, (offset, payload) in enumerate(places.items()):
-        block = frame_block(
-            [bytes([number]) * payload],
-            byte_count=payload,
-            record_count=1,
-            position=JournalPosition(3, offset, number + 9),
-            durable_before=0,
+        block = b"".join(
+            frame_block(
+                [bytes([number]) * payload],
+                byte_count=payload,
+                record_count=1,
+                position=JournalPosition(3, offset, number + 9),
+                durable_before=0,
+            )
         )
         content[offset : offset + len(block)] = block
     with closing(files.open("file", create=True)) as file:
@@ -270,7 +272,9 @@ def test_length_that_nothing_vouches_for_is_not_believed() -> None:
     world.add(0)
     world.run()
     position = JournalPosition(1, FIRST_OFFSET + 4096, 2)
-    block = frame_block([b"x"], byte_count=1, record_count=1, position=position, durable_before=2)
+    block = bytearray().join(
+        frame_block([b"x"], byte_count=1, record_count=1, position=position, durable_before=2)
+    )
     struct.pack_into(">I", block, 8, 20 * 1024 * 1024)
     world.files.open(path_of(1)).write(bytes(block), position.offset)
     blocks, end = read_back(world.files)
