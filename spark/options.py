@@ -15,6 +15,7 @@ from typing import Any, Final
 from ledger_client import DigestType
 from metadata.uri import InvalidUriError, parse_metadata_uri
 from spark import option_values as values
+from spark.core.commits import CommitError, Identity
 from spark.core.position import Position, parse_position
 from spark.core.selection import Committed, Selection, parse_selection
 from spark.credentials import CredentialsReference, parse_reference
@@ -121,12 +122,20 @@ def _position(*words: str) -> values.Parser:
     return parse
 
 
-def _identity(text: str) -> str:
-    if not text or len(text) > 200 or not text.isascii() or not text.isprintable() or "/" in text:
-        raise ValueError("want 1 to 200 printable ASCII characters without a slash")
-    if text in (".", ".."):
-        raise ValueError("want something else than dots")
-    return text
+def _write_id(text: str) -> str:
+    """The name of a commit, which is that of a node in the metadata store."""
+    try:
+        return str(Identity(text))
+    except CommitError as error:
+        raise ValueError(str(error)) from None
+
+
+def _commit(text: str) -> str:
+    """A write id, the id of a query, or one of its batches as `<query id>/<batch id>`."""
+    try:
+        return str(Identity.parse(text))
+    except CommitError as error:
+        raise ValueError(str(error)) from None
 
 
 _bytes: Final = values.bounded(values.size, 1, _BYTES_MAX)
@@ -143,7 +152,7 @@ _SOURCE: Final[Mapping[str, values.Parser]] = {
     **_SHARED,
     "table": values.one_of(ENTRIES, LEDGERS),
     "ledgers": _selection,
-    "commit": _identity,
+    "commit": _commit,
     "startingPosition": _position(EARLIEST, LATEST),
     "endingPosition": _position(LATEST),
     "openLedgers": values.one_of(SKIP, TO_LAC, FAIL),
@@ -176,7 +185,7 @@ _SINK: Final[Mapping[str, values.Parser]] = {
     "writeQuorum": _count,
     "ackQuorum": _count,
     "digestType": values.one_of(*(kind.name for kind in DigestType)),
-    "writeId": _identity,
+    "writeId": _write_id,
     "maxLedgerBytes": _bytes,
     "orphanTtl": _time,
 }
