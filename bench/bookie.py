@@ -255,6 +255,7 @@ def main() -> None:
             run(figures, directory, 0.1 if options.quick else 1.0)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+        figures.print_goals()
     if options.json:
         names = ("name", "value", "unit", "goal", "least")
         rows = [dict(zip(names, row, strict=True)) for row in figures.rows]

@@ -55,12 +55,29 @@ class Figures:
     ) -> None:
         """`goal` is the most that is wanted, or with `least` the least."""
         self.rows.append((name, value, unit, goal, least))
-        wanted = ""
-        if goal is not None:
-            met = value >= goal if least else value <= goal
-            wanted = f"  goal {'>=' if least else '<='} {goal:g}: {'met' if met else 'MISSED'}"
+        wanted = "" if goal is None else f"  {verdict(value, goal, least=least)}"
         sys.stdout.write(f"  {name:<52} {value:>12,.2f} {unit:<14}{wanted}\n")
         sys.stdout.flush()
+
+    def print_goals(self) -> None:
+        """Once more what has a goal, as a table."""
+        judged = [row for row in self.rows if row[3] is not None]
+        if not judged:
+            return
+        lines = [f"\n  {'figure':<60} {'reached':>12} {'unit':<12} goal\n"]
+        missed = 0
+        for name, value, unit, goal, least in judged:
+            assert goal is not None
+            said = verdict(value, goal, least=least)
+            missed += said.endswith("MISSED")
+            lines.append(f"  {name:<60} {value:>12,.2f} {unit:<12} {said}\n")
+        lines.append(f"  {len(judged) - missed} of {len(judged)} goals met\n")
+        sys.stdout.write("".join(lines))
+
+
+def verdict(value: float, goal: float, *, least: bool) -> str:
+    met = value >= goal if least else value <= goal
+    return f"{'>=' if least else '<='} {goal:>9,g}: {'met' if met else 'MISSED'}"
 
 
 def entry(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
@@ -440,6 +457,7 @@ def main() -> None:
         trio.run(run, figures, directory, 0.1 if options.quick else 1.0)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+        figures.print_goals()
     if options.json:
         names = ("name", "value", "unit", "goal", "least")
         rows = [dict(zip(names, row, strict=True)) for row in figures.rows]
