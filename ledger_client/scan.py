@@ -77,8 +77,6 @@ class ScanOptions:
     request_seconds: float = 30.0
     #: How often to begin again when no replica could be read.
     rounds: int = 3
-    #: Moves the first choice of replica on, for a task that is tried again.
-    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,7 @@ class _RangeScan:
         self._rounds = 0
         self._is_careful = False  # behind a bad entry the next one may be bad, too
         size = given.metadata.ensemble_size
-        self._sticky = RunSticky(given.slot + options.attempt, size)
+        self._sticky = RunSticky(given.slot, size)
         self._reader: _Reader | None = None
 
     @property

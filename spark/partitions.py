@@ -151,9 +151,9 @@ def _home(planned: PlannedRange) -> BookieId:
     return ensemble[slot]
 
 
-def first_slot(planned: PlannedRange, attempt: int = 0) -> int:
+def first_slot(planned: PlannedRange) -> int:
     metadata = planned.metadata
-    return replica_slot(metadata.ledger_id, planned.first, metadata.ensemble_size, attempt)
+    return replica_slot(metadata.ledger_id, planned.first, metadata.ensemble_size)
 
 
 def _too_large(extents: Iterable[Extent], options: SourceOptions) -> SourceError:

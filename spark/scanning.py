@@ -27,6 +27,7 @@ from metadata.model import LedgerMetadata
 from runtime.sockets import SocketNetwork
 from spark import credentials
 from spark.bridge import Emit
+from spark.core.plan import moved_on
 from spark.credentials import Passwords
 from spark.errors import Code, coded
 from spark.options import SourceOptions
@@ -59,11 +60,11 @@ async def scan_partition(
     environment = ReadEnvironment(
         pool=pool,
         bookies=lambda: records.bookies,
-        policy=NearFirst.of(plan, options.locality),
+        policy=NearFirst.of(plan, options.locality, attempt=attempt),
         chance=chance,
         request_ids=itertools.count(1),
     )
-    batches = _batches(plan, options, schema, environment, records, attempt)
+    batches = _batches(plan, options, schema, environment, records)
     failure: LedgerError | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(pool.run)
@@ -86,13 +87,12 @@ async def _batches(
     schema: Any,
     environment: ReadEnvironment,
     records: _Records,
-    attempt: int,
 ) -> AsyncGenerator[Any, None]:
     has_status = "status" in schema.names
     builder = BatchBuilder(schema, rows=options.batch_rows, bytes=options.batch_bytes)
     runs = scan(
         environment,
-        _ranges(plan.ranges, options, attempt),
+        _ranges(plan.ranges, options),
         refresh=records.refresh,
         options=ScanOptions(
             chunk_bytes=options.read_chunk_bytes,
@@ -129,9 +129,7 @@ async def _batches(
         yield batch
 
 
-def _ranges(
-    planned: Sequence[PlannedRange], options: SourceOptions, attempt: int
-) -> Iterator[Range]:
+def _ranges(planned: Sequence[PlannedRange], options: SourceOptions) -> Iterator[Range]:
     passwords: Passwords | None = None
     for one in planned:
         metadata = one.metadata
@@ -146,7 +144,7 @@ def _ranges(
             access=Access.of(metadata.ledger_id, digest_type, password),
             first=one.first,
             last=one.last,
-            slot=first_slot(one, attempt),
+            slot=first_slot(one),
             entry_bytes=one.entry_bytes,
         )
 
@@ -186,17 +184,19 @@ class _Records:
 class NearFirst(DefaultPolicy):
     """Replicas on this host first, then those of its rack, then the others.
 
-    Among those that are equally near, and healthy, the order stays as it was.
+    Among those that are equally near, and healthy, the order stays as it was, moved on by the
+    attempts of the task.
     """
 
-    def __init__(self, distance: Mapping[BookieId, int]) -> None:
+    def __init__(self, distance: Mapping[BookieId, int], attempt: int = 0) -> None:
         self._distance = distance
+        self._attempt = attempt
 
     @classmethod
-    def of(cls, plan: PartitionPlan, locality: str) -> NearFirst:
+    def of(cls, plan: PartitionPlan, locality: str, *, attempt: int = 0) -> NearFirst:
         """`none` knows no distances; `host` only whether it is this one."""
         if locality == "none":
-            return cls({})
+            return cls({}, attempt)
         here = {socket.gethostname(), socket.getfqdn()}
         rack = next((plan.racks[host] for host in here if host in plan.racks), None)
         distance: dict[BookieId, int] = {}
@@ -207,7 +207,7 @@ class NearFirst(DefaultPolicy):
                 distance[bookie_id] = 0
             elif locality == "rack" and rack is not None and rack_of_bookie == rack:
                 distance[bookie_id] = 1
-        return cls(distance)
+        return cls(distance, attempt)
 
     def read_order(
         self,
@@ -216,5 +216,7 @@ class NearFirst(DefaultPolicy):
         cluster: Cluster,
         health: Health,
     ) -> tuple[int, ...]:
-        near = sorted(slots, key=lambda slot: self._distance.get(ensemble[slot], 2))
+        near = sorted(
+            moved_on(slots, self._attempt), key=lambda slot: self._distance.get(ensemble[slot], 2)
+        )
         return super().read_order(near, ensemble, cluster, health)

@@ -153,12 +153,17 @@ def spread(partitions: Sequence[P], homes: Sequence[Hashable]) -> list[P]:
     return found
 
 
-def replica_slot(ledger_id: int, run: int, ensemble_size: int, attempt: int = 0) -> int:
+def replica_slot(ledger_id: int, run: int, ensemble_size: int) -> int:
     """The slot to begin a run of entries with, where every bookie holds every entry.
 
-    Drawn from ledger and run, so that tasks spread without knowing of each other; moved on by the
-    attempt, so that a task that is tried again begins elsewhere.
+    Drawn from ledger and run, so that tasks spread without knowing of each other.
     """
     # Fibonacci hashing: neighbouring ledgers and runs land far apart, and equally in every process.
     mixed = (ledger_id * 0x9E3779B97F4A7C15 + run * 0xC2B2AE3D27D4EB4F) & 0xFFFFFFFFFFFFFFFF
-    return ((mixed >> 32) + attempt) % ensemble_size
+    return (mixed >> 32) % ensemble_size
+
+
+def moved_on(slots: Sequence[int], attempt: int) -> list[int]:
+    """Another first choice for a task that is tried again: its replica may be what failed it."""
+    begin = attempt % len(slots)
+    return [*slots[begin:], *slots[:begin]]

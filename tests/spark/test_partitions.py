@@ -55,7 +55,7 @@ def test_partition_carries_the_bookies_of_its_own_entries_only() -> None:
             "ledgers": "7",
             "minPartitions": "3",
             "openCostBytes": "0",
-        }  # fmt: skip
+        }
     )
     planned = [PlannedRange(ledger(), 0, 2999, 100.0)]
 
@@ -96,6 +96,8 @@ def test_replicas_of_this_host_come_first_then_those_of_its_rack() -> None:
     assert order(NearFirst.of(plan, "rack")) == (2, 1, 0)
     assert order(NearFirst.of(plan, "host")) == (2, 0, 1)
     assert order(NearFirst.of(plan, "none")) == (0, 1, 2)
+    assert order(NearFirst.of(plan, "none", attempt=1)) == (1, 2, 0)
+    assert order(NearFirst.of(plan, "host", attempt=1)) == (2, 1, 0)
 
 
 def test_replica_that_failed_is_not_asked_first_however_near_it_is() -> None:
