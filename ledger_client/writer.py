@@ -142,7 +142,13 @@ class LedgerWriter:
         self._check(payload, entry_id)
         while not self._may_put(entry_id):
             await self._intake.wait_room()
-        return await self.put(payload, entry_id=entry_id)()
+        # As `put`, in one frame: thousands of tasks may be waiting here.
+        batch, index = self._put(payload, entry_id)
+        self._mail.wake()
+        await batch.done.wait()
+        if batch.failure is not None:
+            raise error_of(batch.failure)
+        return batch.first + index
 
     def put(self, payload: bytes, *, entry_id: int | None = None) -> Callable[[], Awaitable[int]]:
         """Append without waiting, also for room: await what this returns to get the id.
