@@ -25,7 +25,7 @@ from autorecovery.ledger_scan import LedgerScan, Pace, for_each
 from autorecovery.statistics import AuditorStatistics
 from ledger_client.core.distribution import Distribution
 from metadata.store import MetadataError
-from metadata.update import VersionedLedger
+from metadata.update import LedgerGoneError, VersionedLedger
 from runtime import logs
 from wire.errors import LedgerError
 from wire.types import BookieId, LedgerId
@@ -233,8 +233,24 @@ class FullCheck:
                     summary.undecided += 1
                     self._counts.undecided += 1
         self._counts.ledgers_checked += 1
-        if bad and not await self._checks.context.client.ledgers.is_gone(metadata.ledger_id):
-            await self._checks.mark(ledger, bad, summary)
+        still_bad = await self._still_named(ledger, bad) if bad else ()
+        if still_bad:
+            await self._checks.mark(ledger, still_bad, summary)
+
+    async def _still_named(
+        self, ledger: VersionedLedger, bad: Iterable[BookieId]
+    ) -> tuple[BookieId, ...]:
+        """Those that the record names now: it was read a while ago, and may be repaired by now.
+
+        After a loss that is the rule. A mark for what is whole again is work for nothing.
+        """
+        ledgers, ledger_id = self._checks.context.client.ledgers, ledger.metadata.ledger_id
+        await ledgers.store.sync(ledgers.paths.path_of(ledger_id))
+        try:
+            newest = await ledgers.read(ledger_id)
+        except LedgerGoneError:
+            return ()
+        return tuple(name for name in bad if newest.metadata.mentions(name))
 
     async def _read_all(self, replicas: list[Replica]) -> list[ReplicaFinding]:
         findings: list[ReplicaFinding] = []

@@ -19,6 +19,7 @@ import trio
 
 from autorecovery.auditor import Auditor
 from autorecovery.context import RecoveryContext, RecoverySettings
+from autorecovery.integrity import LimboBookie, heal_bookie
 from autorecovery.parking import Parking
 from autorecovery.settings import ProcessSettings, own_id
 from autorecovery.worker import run_worker
@@ -38,6 +39,7 @@ from runtime import logs
 from runtime.metrics import Registry
 from runtime.service import Readiness, background
 from runtime.sockets import Network, SocketNetwork
+from wire.errors import LedgerError
 from wire.types import BookieId
 
 _log = logs.get("autorecovery.daemon")
@@ -190,6 +192,40 @@ async def run_autorecovery(
         )
         await stop.wait()
         _log.info("stopping")
+
+
+@asynccontextmanager
+async def healing_bookie(
+    settings: ProcessSettings,
+    bookie: LimboBookie,
+    *,
+    registry: Registry,
+    network: Network | None = None,
+) -> AsyncIterator[None]:
+    """For `dataIntegrityChecking`: if the bookie has lost data it is healed while it serves."""
+
+    async def heal() -> None:
+        while True:
+            try:
+                async with opened_context(
+                    settings.open_metadata,
+                    settings.metadata_uri,
+                    bookie_id=bookie.bookie_id,
+                    settings=settings.recovery,
+                    registry=registry,
+                    network=network,
+                ) as context:
+                    await heal_bookie(context, bookie)
+                return
+            except LedgerError as error:
+                _log.warning("healing goes on later", seconds=_RESTART_SECONDS, error=error)
+                await trio.sleep(_RESTART_SECONDS)
+
+    if not bookie.needs_check:
+        yield
+        return
+    async with background(heal):
+        yield
 
 
 @asynccontextmanager

@@ -110,11 +110,14 @@ async def check_cookie(
     directories: Sequence[str],
     *,
     allow_expansion: bool,
+    allow_loss: bool = False,
     on_new: Callable[[], None] = lambda: None,
-) -> None:
+) -> Callable[[], None] | None:
     """Compare the cookie everywhere, and write it where a new bookie has none.
 
-    Directories come first: a crash in between must not look like lost data.
+    Directories come first: a crash in between must not look like lost data. If everything was
+    lost, and that is allowed, nothing is written: call what is returned to stamp the directories,
+    as soon as the loss is on record there.
     """
     stored: list[StoredCookie] = []
     for bookie_id in (own.bookie_id, *former_ids):
@@ -122,17 +125,30 @@ async def check_cookie(
         if found is not None:
             stored.append(found)
     facts = [_facts(files, path) for path in dict.fromkeys(directories)]
-    decision = decide_start(own, stored=stored, directories=facts, allow_expansion=allow_expansion)
+    decision = decide_start(
+        own,
+        stored=stored,
+        directories=facts,
+        allow_expansion=allow_expansion,
+        allow_loss=allow_loss,
+    )
     if decision.action is CookieAction.NOTHING:
-        return
-    for fact in facts:
-        _write(files, fact.path, encode_cookie(own))
+        return None
+
+    def stamp() -> None:
+        for fact in facts:
+            _write(files, fact.path, encode_cookie(own))
+
+    if decision.action is CookieAction.RETURN:
+        return stamp
+    stamp()
     if decision.action is CookieAction.CREATE:
         on_new()
         await cookies.create(own)
     else:
         assert decision.version is not None
         await cookies.update(own, version=decision.version)
+    return None
 
 
 def local_cookies(files: FileSystem, directories: Sequence[str]) -> dict[str, Cookie]:

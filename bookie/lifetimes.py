@@ -10,7 +10,7 @@ import gc
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -98,7 +98,13 @@ class Fatal:
 
 @asynccontextmanager
 async def opened_storage(
-    settings: BookieSettings, shell: BookieShell, bookie: Bookie, mode: Mode, fatal: Fatal
+    settings: BookieSettings,
+    shell: BookieShell,
+    bookie: Bookie,
+    mode: Mode,
+    fatal: Fatal,
+    *,
+    has_lost: bool = False,
 ) -> AsyncIterator[Store]:
     """Replay, then run the storage threads; at the end a checkpoint of everything."""
     freeing = trio.Event()
@@ -136,7 +142,7 @@ async def opened_storage(
         settings.storage.journals,
         settings.storage.ledger_directories,
         shell.storage,
-        store_options(settings.storage, settings.upkeep),
+        replace(store_options(settings.storage, settings.upkeep), has_lost=has_lost),
         EngineCallbacks(
             on_durable=bookie.on_durable,
             on_news=bookie.on_news,

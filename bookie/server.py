@@ -7,10 +7,11 @@ that ends limbo) comes in as extensions: context managers around the time that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 import trio
 
@@ -71,6 +72,21 @@ class RunningBookie:
 Extension = Callable[[RunningBookie], AbstractAsyncContextManager[None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostBookie:
+    """A bookie whose store may have lost entries, before anybody can ask it for them."""
+
+    identity: Identity
+    cluster: Cluster
+    store: Store
+    metadata: MetadataStore
+    chance: Random
+
+
+#: Sees to it that nothing is denied that may have been lost. Only who has one may come back empty.
+Preparation = Callable[[LostBookie], Awaitable[None]]
+
+
 async def run_bookie(
     settings: BookieSettings,
     shell: BookieShell,
@@ -79,6 +95,7 @@ async def run_bookie(
     readiness: Readiness | None = None,
     registry: Registry | None = None,
     extensions: Sequence[Extension] = (),
+    prepare: Preparation | None = None,
 ) -> None:
     """Serve until `stop` is set, then leave in reverse order: unregister, drain, checkpoint.
 
@@ -88,7 +105,7 @@ async def run_bookie(
     fatal = Fatal()
     with fatal.scope:
         async with AsyncExitStack() as stack:
-            running = await _start(settings, shell, stack, fatal, registry or Registry())
+            running = await _start(settings, shell, stack, fatal, registry or Registry(), prepare)
             for extension in extensions:
                 await stack.enter_async_context(extension(running))
             (readiness or Readiness()).announce(
@@ -110,6 +127,7 @@ async def _start(
     stack: AsyncExitStack,
     fatal: Fatal,
     registry: Registry,
+    prepare: Preparation | None,
 ) -> RunningBookie:
     config = settings.bookie
     metadata = await stack.enter_async_context(shell.open_metadata())
@@ -117,7 +135,9 @@ async def _start(
     listener = await _try_port(config, shell)
     port = listener.port if listener is not None else config.port
     identity = identify(config, port, shell.resolver)
-    await _check_cookie(settings, shell, identity, cluster, metadata)
+    stamp = await _check_cookie(
+        settings, shell, identity, cluster, metadata, allow_loss=prepare is not None
+    )
 
     status = None
     if config.persist_status:
@@ -125,12 +145,26 @@ async def _start(
         status = StatusFiles(shell.storage.files, directories, shell.storage.now_ms)
     mode = Mode(forced=config.read_only, status=status, damaged_runs_max=config.damaged_runs_max)
     bookie = _new_bookie(settings, shell, registry)
-    store = await stack.enter_async_context(opened_storage(settings, shell, bookie, mode, fatal))
+    store = await stack.enter_async_context(
+        opened_storage(settings, shell, bookie, mode, fatal, has_lost=stamp is not None)
+    )
     if store.needs_integrity_check:
         _log.warning(
             "entries may be lost here: ledgers are in limbo until an integrity check has found "
             "what is missing; run it with `quire bookie` and dataIntegrityChecking=true"
         )
+        if prepare is not None:
+            await prepare(
+                LostBookie(
+                    identity=identity,
+                    cluster=cluster,
+                    store=store,
+                    metadata=metadata,
+                    chance=shell.chance,
+                )
+            )
+    if stamp is not None:
+        stamp()
     registry.add_source(partial(samples, bookie))
     registry.add_source(
         lambda: [gauge("quire_needs_integrity_check", int(store.needs_integrity_check))]
@@ -241,7 +275,9 @@ async def _check_cookie(
     identity: Identity,
     cluster: Cluster,
     metadata: MetadataStore,
-) -> None:
+    *,
+    allow_loss: bool,
+) -> Callable[[], None] | None:
     storage = settings.storage
     own = Cookie.of(
         bookie_id=identity.bookie_id,
@@ -249,12 +285,13 @@ async def _check_cookie(
         ledger_dirs=storage.ledger_directories,
         instance_id=cluster.instance_id,
     )
-    await check_cookie(
+    return await check_cookie(
         own,
         identity.former_ids,
         Cookies(metadata, cluster.root),
         shell.storage.files,
         (*storage.journals, *storage.ledger_directories),
         allow_expansion=storage.allow_expansion,
+        allow_loss=allow_loss,
         on_new=lambda: _log.info("a new bookie", id=identity.bookie_id),
     )

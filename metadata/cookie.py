@@ -186,6 +186,7 @@ class CookieAction(Enum):
     NOTHING = "nothing"  # everything is as it was
     CREATE = "create"  # stamp all directories, then create the node
     UPDATE = "update"  # stamp all directories, then set the node, comparing versions
+    RETURN = "return"  # all was lost: stamp all directories once nothing is denied any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +203,12 @@ def decide_start(
     stored: Sequence[StoredCookie],
     directories: Sequence[DirectoryFacts],
     allow_expansion: bool = False,
+    allow_loss: bool = False,
 ) -> StartDecision:
     """Whether the bookie may start, and what it writes before it does.
+
+    With `allow_loss` a bookie that finds no cookie in any of its directories may come back under
+    its old name: whoever allows it sees to it that the bookie denies nothing that it may have had.
 
     `stored` holds what was found under every id this machine may have used (a configured id
     alone, or else address, host name and advertised name): a bookie that changed its name must
@@ -227,6 +232,8 @@ def decide_start(
         return _decide_without_stored(missing, directories)
     if not missing:
         return StartDecision(CookieAction.NOTHING)
+    if allow_loss and len(missing) == len(directories):
+        return StartDecision(CookieAction.RETURN)
     if not allow_expansion:
         _refuse(
             "There are directories without a cookie, and this is neither a new environment, "

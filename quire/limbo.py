@@ -1,4 +1,9 @@
-"""The bookie of this process, as the check that ends limbo wants to see it."""
+"""The bookie of this process, as the check that ends limbo wants to see it.
+
+A bookie that has lost data must not deny what it has forgotten. `remember_ledgers` runs before it
+answers anybody: every ledger that names it and that it does not know is put in limbo. From then on
+it may serve; the check (`autorecovery/integrity.py`) heals ledger after ledger beside that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ from collections.abc import Collection
 
 import trio
 
-from bookie.server import RunningBookie
+from bookie.server import LostBookie, RunningBookie
+from metadata.ledgers import Ledgers
 from wire.types import BookieId, LedgerId
 
 #: States looked at before other tasks get their turn.
@@ -59,3 +65,23 @@ class RunningLimbo:
 
     async def end_check(self) -> None:
         self._running.store.integrity_checked()
+
+
+async def remember_ledgers(lost: LostBookie) -> None:
+    """Put what the metadata expects here, and what is not here, in limbo; durable on return."""
+    from autorecovery.ledger_scan import LedgerScan
+
+    engine, own = lost.store.engine, lost.identity.bookie_id
+    ledgers = Ledgers(lost.metadata, lost.cluster.root, lost.cluster.layout, chance=lost.chance)
+    async for chunk in LedgerScan(ledgers, chance=lost.chance).chunks():
+        named = [ledger_id for ledger_id, _ in chunk.unreadable]
+        named += [
+            ledger.metadata.ledger_id for ledger in chunk.ledgers if ledger.metadata.mentions(own)
+        ]
+        waiting: list[trio.Event] = []
+        for ledger_id in named:
+            if not engine.ledger(ledger_id).exists:
+                waiting.append(trio.Event())
+                engine.set_limbo(ledger_id, True, waiting[-1].set)
+        for is_durable in waiting:
+            await is_durable.wait()

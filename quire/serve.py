@@ -7,6 +7,7 @@ meant for another of them is known here, and left to it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
 from bookie import settings as bookie_files
 from bookie.config import BookieConfig, CompositionConfig
 from bookie.identity import Resolver
-from bookie.server import Extension, RunningBookie, run_bookie
+from bookie.server import Extension, Preparation, RunningBookie, run_bookie
 from bookie.storage_config import StorageConfig, UpkeepConfig
 from quire.output import say, show_json
 from runtime import logs
@@ -70,7 +71,7 @@ async def _bookie(conf: str | None, check: bool, ready_fd: int | None, stop: tri
     log = read.build(LogConfig)
     logs.configure(log.level, "json" if log.format == "json" else "text")
     settings, metadata = bookie_files.bookie_settings(read)
-    extensions = _extensions(read)
+    extensions, prepare = _extensions(read), _preparation(read)
     _finish(read)
     if check:
         _say_fine(bookie_files.check_settings(settings, Resolver()))
@@ -83,15 +84,42 @@ async def _bookie(conf: str | None, check: bool, ready_fd: int | None, stop: tri
         stop,
         readiness=readiness,
         extensions=extensions,
+        prepare=prepare,
     )
+
+
+def _preparation(settings: Settings) -> Preparation | None:
+    if not settings.build(CompositionConfig).integrity_check:
+        return None
+    from quire.limbo import remember_ledgers
+
+    return remember_ledgers
 
 
 def _extensions(settings: Settings) -> list[Extension]:
     """What the configuration asks for beside the bookie. What is not there yet is refused."""
     above = settings.build(CompositionConfig)
-    _refuse(settings, "dataIntegrityChecking", above.integrity_check)
     _refuse_pages(settings)
-    return [_autorecovery_beside(settings)] if above.autorecovery else []
+    extensions = [_autorecovery_beside(settings)] if above.autorecovery else []
+    if above.integrity_check:
+        extensions.append(_integrity_beside(settings))
+    return extensions
+
+
+def _integrity_beside(settings: Settings) -> Extension:
+    from autorecovery.daemon import healing_bookie
+    from autorecovery.settings import process_settings
+    from quire.limbo import RunningLimbo
+
+    process = process_settings(settings)
+
+    @asynccontextmanager
+    async def extension(running: RunningBookie) -> AsyncIterator[None]:
+        limbo = RunningLimbo(running, started_ms=time.time_ns() // 1_000_000)
+        async with healing_bookie(process, limbo, registry=running.registry):
+            yield
+
+    return extension
 
 
 def _autorecovery_beside(settings: Settings) -> Extension:

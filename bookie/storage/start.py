@@ -61,6 +61,8 @@ class StoreOptions:
     allow_expansion: bool = False
     #: The operator's word that lost journal blocks are accepted: every ledger goes into limbo.
     accept_loss: bool = False
+    #: Everything was lost, and the bookie comes back: nothing that is not here may be denied.
+    has_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +231,7 @@ def _open(
     if lost:  # before replay: the first checkpoint makes the loss invisible
         put_all_in_limbo(directories, ledgers, cache)
     ends = replay.run(accept_damage=options.accept_loss)
-    if lost or any(end.evidence for end in ends):
+    if lost or options.has_lost or any(end.evidence for end in ends):
         put_all_in_limbo(directories, ledgers, cache)
     finish_rebuild(directories, ledgers, cache, replay)
     watch: list[Callable[[float], None]] = []

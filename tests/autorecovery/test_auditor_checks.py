@@ -17,10 +17,12 @@ from autorecovery.statistics import AuditorStatistics
 from ledger_client.core.commands import Outcome
 from ledger_client.core.placement import DefaultPolicy
 from ledger_client.requests import Reads, Request
+from metadata.faults import Fault
 from metadata.model import LedgerState
+from metadata.paths import LayoutType, LedgerPaths
 from metadata.rereplication_settings import PeriodicCheck
 from runtime.metrics import Registry
-from tests.autorecovery.auditor_world import AuditWorld, bookie, spoilt
+from tests.autorecovery.auditor_world import ROOT, AuditWorld, bookie, spoilt
 from wire.types import BookieId, LedgerId
 
 Clock = trio.testing.MockClock
@@ -94,6 +96,25 @@ async def test_a_full_check_looks_at_striped_slots_for_their_own_entries_only(
     del world.pool.entries[bookie(3)][1, 602]
     await full_check(world)
     assert world.marked() == {1: {bookie(3)}}
+
+
+async def test_a_ledger_repaired_since_its_record_was_read_is_not_marked(
+    autojump_clock: Clock,
+) -> None:
+    """After a loss, workers are faster than a check that has read the records before."""
+    world = AuditWorld(5)
+    world.ledger(1)
+    world.leave(bookie(0))
+
+    def repair() -> None:
+        world.delete_ledger(1)
+        world.ledger(1, (0, (3, 1, 2)))
+
+    record = LedgerPaths(ROOT, LayoutType.HIERARCHICAL).path_of(LedgerId(1))
+    world.script.add(Fault(meanwhile=repair), verb="sync", path=record)
+    await full_check(world)
+    assert world.script.is_played_out
+    assert world.marked() == {}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.TOO_MANY_REQUESTS])

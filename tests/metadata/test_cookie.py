@@ -396,6 +396,18 @@ def test_data_anywhere_means_that_the_bookie_is_not_new(
         decide_start(OWN, stored=[], directories=directories)
 
 
+def test_wiped_bookie_may_return_only_where_a_loss_is_allowed_and_nothing_is_left() -> None:
+    stored = [StoredCookie(OWN.bookie_id, OWN, 3)]
+    wiped = [facts("/j"), facts("/l1"), facts("/l2")]
+    decision = decide_start(OWN, stored=stored, directories=wiped, allow_loss=True)
+    assert decision.action is CookieAction.RETURN
+    with pytest.raises(InvalidCookieError):
+        decide_start(OWN, stored=stored, directories=wiped)
+    partly = [facts("/j"), facts("/l1", OWN), facts("/l2", OWN)]
+    with pytest.raises(InvalidCookieError):
+        decide_start(OWN, stored=stored, directories=partly, allow_loss=True)
+
+
 def test_wiped_journal_is_refused_even_with_expansion() -> None:
     """Apache lets it pass and loses what was confirmed but not flushed."""
     directories = [facts("/j"), facts("/l1", OWN), facts("/l2", OWN)]

@@ -23,6 +23,7 @@ BOOKIES = 4
 class LiveBookie:
     def __init__(self, folder: Path, uri: str) -> None:
         folder.mkdir()
+        self.folder = folder
         self.port = free_port()
         self.bookie_id = BookieId(f"127.0.0.1:{self.port}")
         self._conf = write_conf(folder, uri, self.port)
