@@ -15,7 +15,7 @@ from quire.access import Target, run, target_options
 from quire.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from spark.jobs.session import SparkSession
 
 T = TypeVar("T")
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession as SparkSession  # for those above, who may not import pyspark
 
 from runtime.java import find_java, spark_java_home
 from wire.errors import LedgerError
