@@ -29,8 +29,8 @@ async def restore_copies(world: World) -> None:
     watch = Stopwatch()
     worst = await _watch_forecasts(world, dead)
     lost = byte_count(worst.bytes_left)
-    tell(f"bookie {dead} is dead: {worst.ledgers} ledgers lacked copies, {lost} in")
-    tell(f"{worst.fragments} fragments; all of it was restored within {watch.seconds:.1f} s")
+    tell(f"bookie {dead} is dead: {worst.ledgers} ledgers lacked copies ({lost});")
+    tell(f"all of them were restored within {watch.seconds:.1f} s")
     for written in world.written:
         metadata = await world.client.metadata(written.ledger_id)
         check(not metadata.mentions(dead), f"ledger {metadata.ledger_id} still names {dead}")

@@ -61,10 +61,10 @@ async def tail_from_a_second_process(world: World) -> None:
         await ledger.close()
         check(not await reader.next(), "the tail went on after the end of the ledger")
     world.written.append(Written(ledger.id, total))
-    tell(f"ledger {ledger.id}: process {reader.pid} followed while this one wrote, and read all")
+    tell(f"ledger {ledger.id}: process {reader.pid} followed while this one wrote,")
+    tell(f"and read all {total:,} entries in order; the writer was never fenced;")
     median = statistics.median(delays_ms)
-    tell(f"{total:,} entries in order; an entry took {median:.1f} ms from append here to a line")
-    tell(f"there (median of {_SINGLES}); the writer was never fenced")
+    tell(f"from append here to a line there: {median:.1f} ms (median of {_SINGLES})")
 
 
 async def kill_a_bookie_under_load(world: World) -> None:
@@ -90,8 +90,8 @@ async def kill_a_bookie_under_load(world: World) -> None:
     last = ledger.metadata.fragments[-1]
     (new,) = set(last.ensemble) - set(ledger.metadata.fragments[0].ensemble)
     tell(f"the writer put bookie {new} in its place from entry {last.first_entry_id:,} on")
-    tell(f"and went on to entry {count:,}: no append failed, the slowest {_CHUNK} took")
-    tell(f"{longest * 1000:.0f} ms")
+    tell(f"and went on to entry {count:,}: no append failed;")
+    tell(f"the slowest {_CHUNK} of them took {longest * 1000:.0f} ms, the change included")
 
 
 async def fence_and_recover(world: World) -> None:
@@ -107,8 +107,8 @@ async def fence_and_recover(world: World) -> None:
         said = b"".join(await recovery.next()).decode()
         check(not await recovery.next(), "the recovery said more than its result")
     seconds = watch.seconds
-    tell(f"another process ({recovery.pid}) fenced and recovered it in {seconds:.2f} s, its own")
-    tell(f"start included: {said}")
+    tell(f"another process ({recovery.pid}) fenced and recovered it: {said};")
+    tell(f"that took {seconds:.2f} s, most of it the start of Python")
     try:
         await ledger.append(b"too late")
     except FencedError:
@@ -138,8 +138,9 @@ async def verify_everything(world: World) -> None:
     wanted = sum(written.entries for written in world.written)
     check(entries == wanted, f"read {entries} entries of {wanted}")
     dead = f", {len(world.killed)} bookie dead" if world.killed else ""
-    tell(f"{entries:,} entries of {len(world.written)} ledgers read back{dead}, and compared byte")
-    tell(f"by byte in {watch.seconds:.2f} s: all as written, none missing, none too many")
+    tell(f"{entries:,} entries of {len(world.written)} ledgers read back{dead},")
+    tell(f"and compared byte by byte in {watch.seconds:.2f} s:")
+    tell("all as written, none missing, none too many")
 
 
 async def _create(world: World) -> LedgerWriter:
