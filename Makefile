@@ -61,15 +61,16 @@ lock: $(STAMP)  ## write the installed versions into constraints.txt
 	@mv constraints.new constraints.txt
 
 interop: $(STAMP)  ## exchange with Apache BookKeeper; SET=core for a selection (docs/interop.md)
-	@echo "interop: our client and Apache's on our bookies and Apache's (a quarter of an hour; SET=core: six minutes)"
+	@echo "interop: our client and Apache's on our bookies and Apache's (half an hour; SET=core: ten minutes)"
 	@QUIRE_INTEROP_SET=$(SET) QUIRE_INTEROP_TABLE=$(TABLE) $(RUN) -m pytest -q tests/interop $(ARGS)
 
 PARTS ?= client
 bench: $(STAMP)  ## compare with Apache BookKeeper; QUICK=1 within five minutes, PARTS="codec engine" (bench/README.md)
 	@for part in $(PARTS); do echo "bench.$$part:"; $(RUN) -m bench.$$part $(if $(QUICK),--quick) $(ARGS) || exit 1; done
 
-profile: $(STAMP)  ## where a bookie's and a client's time goes
-	@echo "profile: not there yet" >&2; exit 1
+profile: $(STAMP)  ## where a bookie's and a client's time goes, by thread (docs/performance.md)
+	@echo "profile: appending and reading, a bookie and a client, by thread (half a minute; ARGS=--apache: Apache's bookies)"
+	@$(RUN) -m bench.profile $(ARGS)
 
 SEEDS ?= 1000
 FROM ?= 0
