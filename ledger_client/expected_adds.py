@@ -5,8 +5,8 @@ belongs to the first request, in the order of sending, that still misses the ent
 that was given up keeps its place in that order until its answers come.
 
 A bookie answers the adds of one ledger nearly in order. So each request has a cursor, and a run of
-answers that begins there moves it on by one comparison: 20 ns per entry, where a table with a row
-per entry took 440. Only a request that was answered out of order gets a set.
+answers that begins there moves it on by one comparison: 50 ns per entry, where a table with a row
+per entry took 560. Only a request that was answered out of order gets a set.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.wire import v2
 from wire.batch import join_records, split_records
+from wire.build_v2 import add_prefix, add_requests
 from wire.digest import digest_for
 from wire.entry import (
     Entry,
@@ -23,7 +24,7 @@ from wire.entry import (
     encode_records,
 )
 from wire.errors import CorruptionError
-from wire.types import DigestType, LedgerId
+from wire.types import DigestType, Flag, LedgerId
 
 TYPES = {"CRC32": DigestType.CRC32, "MAC": DigestType.HMAC, "CRC32C": DigestType.CRC32C}
 TYPES["DUMMY"] = DigestType.DUMMY
@@ -184,3 +185,17 @@ def test_entry_survives(
     assert decode_entry(
         memoryview(body), ledger_id=ledger_id, entry_id=entry_id, digest=digest
     ) == Entry(ledger_id=ledger_id, entry_id=entry_id, lac=lac, length=length, payload=payload)
+
+
+@all_digests
+def test_records_with_the_prefix_of_an_add_are_its_frames(digest: Any) -> None:
+    payloads = [b"", b"a" * 100, b"b" * 2000]
+    single = encode_entries(
+        payloads, ledger_id=7, first_entry_id=5, lac=4, length=90, digest=digest
+    )
+    key = bytes(range(20))
+    frames = encode_records(
+        payloads, ledger_id=7, first_entry_id=5, lac=4, length=90, digest=digest,
+        prefix=add_prefix(key, Flag.DEFERRED_SYNC),
+    )  # fmt: skip
+    assert frames == add_requests(single, master_key=key, flags=Flag.DEFERRED_SYNC)
