@@ -44,6 +44,12 @@ class Plan:
     quorum_timeout: bool = False
     grouped: bool = False  # the writer hears several answers at once
     parallel_reads: bool = False
+    sticky_reads: bool = False
+    short_queue: bool = False  # the writer's caller has to wait now and then
+    short_storms: bool = False  # few ensemble changes are put up with
+    intruders: int = 0  # clients with another password
+    leaves: bool = False  # the writer's client is closed under it
+    drops: bool = False  # bookies that a closed ledger has left delete it
     generous: bool = False  # bookies answer a read of many with more than was asked for
     deferred_sync: bool = False
     given_ids: bool = False
@@ -119,6 +125,12 @@ class Plan:
             generous=sometimes(0.3),
             twice=0.2 if sometimes(0.2) else 0.0,
             stalls=chance.randrange(1, 3) if sometimes(0.2) else 0,
+            sticky_reads=sometimes(0.3),
+            short_queue=sometimes(0.2),
+            short_storms=sometimes(0.15),
+            intruders=1 if sometimes(0.1) else 0,
+            leaves=sometimes(0.05),
+            drops=sometimes(0.2),
         )  # fmt: skip
 
     @property

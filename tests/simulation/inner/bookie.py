@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bookie.core.ledger import Ledger
+from bookie.core.ledger import Ledger, Tombstone
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
 from wire.errors import Status
 from wire.types import NO_ENTRY, BookieId, LedgerId
@@ -17,7 +17,9 @@ from wire.types import NO_ENTRY, BookieId, LedgerId
 if TYPE_CHECKING:
     from tests.simulation.inner.world import World
 
-_KEY: Final = b"key"
+KEY: Final = b"key"
+#: A bookie gives up a parked question after this.
+PARKED_SECONDS: Final = 1.8
 
 
 class Entry(NamedTuple):
@@ -48,8 +50,10 @@ class Disk:
         self.is_fenced = False
         self.lac = NO_ENTRY
         self.is_limbo = False
+        self.is_dropped = False
 
     def apply(self, record: Record) -> None:
+        self.is_dropped = False
         self.has_key = True
         self.entries.update(record.entries)
         self.is_fenced = self.is_fenced or record.fences
@@ -73,9 +77,10 @@ class ModelBookie:
         disk = self.disk
         self.entries = dict(disk.entries)
         self.ledger = Ledger(LedgerId(1), home=0, journal=0, is_new=True)
-        self.ledger.master_key = _KEY if disk.has_key else None
+        self.ledger.master_key = KEY if disk.has_key else None
         self.ledger.fenced = disk.is_fenced
         self.ledger.limbo = disk.is_limbo
+        self.ledger.tombstone = Tombstone(0, 0) if disk.is_dropped else None
         for entry in disk.entries.values():
             self.ledger.raise_lac(entry.lac)
         self.ledger.raise_lac(disk.lac)
@@ -99,15 +104,19 @@ class ModelBookie:
         *,
         recovery: bool = False,
         deferred: bool = False,
+        key: bytes = KEY,
     ) -> None:
-        status = self.ledger.admit_add(_KEY, recovery=recovery)
+        status = Status.OK
+        if self.ledger.is_special or self.ledger.master_key != key:
+            status = self.ledger.admit_add(key, recovery=recovery)
         if status is Status.OK and self.is_read_only and not recovery:
             status = Status.READ_ONLY
         if status is not Status.OK:
             reply(OUTCOME_BY_STATUS[status], None)
             return
         emit = self.world.history.emit
-        self.ledger.master_key = _KEY
+        self.ledger.master_key = KEY
+        self.ledger.tombstone = None
         for entry_id, entry in entries.items():
             self.entries[entry_id] = entry
             self.ledger.raise_lac(entry.lac)
@@ -132,8 +141,11 @@ class ModelBookie:
     def force(self, reply: Callable[..., None]) -> None:
         self._log(done=lambda: reply(Outcome.OK))
 
-    def read_lac(self, reply: Callable[..., None], *, fence: bool) -> None:
-        if fence:
+    def read_lac(self, reply: Callable[..., None], *, fence: bool, key: bytes = KEY) -> None:
+        status = self.ledger.admit_fence(key) if fence else Status.OK
+        if status is not Status.OK:
+            reply(OUTCOME_BY_STATUS[status])
+        elif fence:
             self._fence(lambda: self._answer_lac(reply))
         else:
             self._answer_lac(reply)
@@ -146,8 +158,13 @@ class ModelBookie:
         else:
             reply(Outcome.OK, self.ledger.lac)
 
-    def read(self, entry_id: int, reply: Callable[..., None], *, fence: bool = False) -> None:
-        if fence:
+    def read(
+        self, entry_id: int, reply: Callable[..., None], *, fence: bool = False, key: bytes = KEY
+    ) -> None:
+        status = self.ledger.admit_fence(key) if fence else Status.OK
+        if status is not Status.OK:
+            reply(OUTCOME_BY_STATUS[status])
+        elif fence:
             self._fence(lambda: self._answer_read(entry_id, reply))
         else:
             self._answer_read(entry_id, reply)
@@ -180,12 +197,23 @@ class ModelBookie:
             reply(OUTCOME_BY_STATUS[self._deny(entry_ids[0])], good, self.ledger.lac)
 
     def poll(self, previous: int, reply: Callable[..., None]) -> None:
-        self._polls.append((previous, reply))
+        """Park the question until there is news, or for a while."""
+        if self.ledger.limbo:
+            reply(Outcome.UNKNOWN_STATE)
+            return
+        question = (previous, reply)
+        self._polls.append(question)
         self._wake()
+        self.world.agenda.after(PARKED_SECONDS, lambda: self._unpark(question))
+
+    def _unpark(self, question: tuple[int, Callable[..., None]]) -> None:
+        if question in self._polls:
+            self._polls.remove(question)
+            question[1](Outcome.OK, self.ledger.lac)
 
     def write_lac(self, lac: int) -> None:
-        if self.ledger.admit_explicit_lac(_KEY) is Status.OK:
-            self.ledger.master_key = _KEY
+        if self.ledger.admit_explicit_lac(KEY) is Status.OK:
+            self.ledger.master_key = KEY
             self.ledger.raise_lac(lac)
             self.world.history.emit("lac_stored", self.name, lac)
             self._log(lac=lac)
@@ -198,7 +226,7 @@ class ModelBookie:
             self.world.history.emit("fence_answered", self.name)
             then()
 
-        self.ledger.master_key = self.ledger.master_key or _KEY
+        self.ledger.master_key = self.ledger.master_key or KEY
         self.ledger.fenced = True
         self._log(fences=True, done=answer)
 
@@ -292,6 +320,13 @@ class ModelBookie:
         self.world.history.emit("lost", self.name)
         self.disk = Disk()
         self.disk.is_limbo = self.disk.is_fenced = True
+        self._start()
+
+    def drop(self) -> None:
+        """A ledger that needs this bookie no more is deleted, for good as far as it knows."""
+        self.world.history.emit("dropped", self.name)
+        self.disk = Disk()
+        self.disk.is_dropped = True
         self._start()
 
     def rot(self) -> None:

@@ -28,16 +28,17 @@ from ledger_client.core.distribution import Distribution
 from ledger_client.core.lac import LacRead, ReaderLac
 from ledger_client.core.poll import LongPoll
 from ledger_client.core.reader import RangeRead, ReadOptions
+from ledger_client.core.replicas import Sticky
 from metadata.model import LedgerMetadata
-from tests.simulation.inner.bookie import Entry
+from tests.simulation.inner.bookie import PARKED_SECONDS, Entry
 from tests.simulation.inner.network import Client
 from wire.types import NO_ENTRY
 
 if TYPE_CHECKING:
     from tests.simulation.inner.world import World
 
-#: A bookie gives up a parked question after this, and the client a moment later.
-POLL_SECONDS = 0.3
+#: A moment longer than the bookie parks a question.
+POLL_SECONDS = PARKED_SECONDS + 0.2
 
 
 class RangeReader:
@@ -50,6 +51,8 @@ class RangeReader:
         first: int,
         last: int,
         done: Callable[[dict[int, Entry], Failure | None], None],
+        *,
+        sticky: Sticky | None = None,
     ) -> None:
         self._client = client
         self._done = done
@@ -58,7 +61,7 @@ class RangeReader:
         options = ReadOptions(
             entries_max=4, bytes_max=8, ahead_bytes=16, speculative_seconds=0.1, parallel=parallel
         )
-        self._core = RangeRead(metadata, first=first, last=last, options=options)
+        self._core = RangeRead(metadata, first=first, last=last, options=options, sticky=sticky)
         self.obey(self._core.start(client.now))
 
     def obey(self, commands: Sequence[Command]) -> None:
@@ -78,6 +81,8 @@ class RangeReader:
                                 self._core.on_consumed(size, client.now)
                             ),
                         )
+                case ReadMetadata() if client.world.store.is_away:
+                    client.later(0.01, lambda: self.obey(self._core.on_metadata_failed()))
                 case ReadMetadata():
                     client.world.store.read(
                         client, lambda m: self.obey(self._core.on_metadata(m, client.now))
@@ -133,6 +138,7 @@ class FollowingReader(Client):
         self._polls = polls
         self._next = 0
         self._requests = count(1)
+        self._sticky = Sticky(world.chance.randrange(8), world.plan.shape[0])
         self.is_done = False
         world.store.read(self, self._open)
 
@@ -157,7 +163,8 @@ class FollowingReader(Client):
                 self._look_again()
 
             self.world.tell(f"{self.name} reads entries {first}..{last}")
-            RangeReader(self, self._metadata, first, last, done)
+            sticky = self._sticky if self.world.plan.sticky_reads else None
+            RangeReader(self, self._metadata, first, last, done, sticky=sticky)
         else:
             self._look_again()
 
@@ -247,7 +254,17 @@ class FollowingReader(Client):
                 kind="poll", patience=POLL_SECONDS,
             )  # fmt: skip
 
+        def watch() -> None:
+            deadline = core.deadline()
+            if deadline is not None:
+                self.later(max(0.001, deadline - self.now), tick)
+
+        def tick() -> None:
+            obey(core.tick(self.now))
+            watch()
+
         obey(core.start(self.now))
+        watch()
 
     def _news(self, lac: int) -> None:
         if self._lac.on_lac(lac):

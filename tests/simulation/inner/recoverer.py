@@ -28,9 +28,10 @@ from ledger_client.core.distribution import Distribution
 from ledger_client.core.recovery import Recovery, RecoveryOptions
 from metadata import update
 from metadata.model import LedgerMetadata
-from tests.simulation.inner.bookie import Entry
+from tests.simulation.inner.bookie import KEY, Entry
 from tests.simulation.inner.network import Client
 from tests.simulation.inner.reader import RangeReader
+from tests.simulation.inner.writer import storm_of
 from wire.errors import LedgerError
 from wire.types import NO_ENTRY
 
@@ -42,9 +43,16 @@ class RecoveringClient(Client):
     """Opens the ledger; a recovery that fails is begun anew, as a user would, a few times."""
 
     def __init__(
-        self, world: World, name: str, *, attempts: int = 1, advances: bool = False
+        self,
+        world: World,
+        name: str,
+        *,
+        attempts: int = 1,
+        advances: bool = False,
+        key: bytes = KEY,
     ) -> None:
         super().__init__(world, name)
+        self._key = key
         self._advances = advances  # the LAC it writes, as Apache's client does
         self.metadata: LedgerMetadata | None = None  # once it has ended well
         self.failures: list[Failure] = []
@@ -54,7 +62,7 @@ class RecoveringClient(Client):
 
     def _begin(self, metadata: LedgerMetadata) -> None:
         plan = self.world.plan
-        options = RecoveryOptions(window=plan.window, ask_all=plan.ask_all)
+        options = RecoveryOptions(window=plan.window, ask_all=plan.ask_all, storm=storm_of(plan))
         self.core = Recovery(metadata, options)
         self.entries: dict[int, Entry] = {}
         self._life = len(self.failures)
@@ -119,7 +127,7 @@ class RecoveringClient(Client):
         self.world.network.ask(
             self,
             bookie,
-            lambda reply: bookie.read_lac(reply, fence=ask.fence),
+            lambda reply: bookie.read_lac(reply, fence=ask.fence, key=self._key),
             answered,
             kind="fence",
         )
@@ -142,7 +150,7 @@ class RecoveringClient(Client):
         self.world.network.ask(
             self,
             bookie,
-            lambda reply: bookie.read(ask.entry_id, reply, fence=True),
+            lambda reply: bookie.read(ask.entry_id, reply, fence=True, key=self._key),
             answered,
             kind="read",
             entry=ask.entry_id,
@@ -168,7 +176,7 @@ class RecoveringClient(Client):
         self.world.network.ask_in_parts(
             self,
             bookie,
-            lambda reply: bookie.add(entries, reply, recovery=True),
+            lambda reply: bookie.add(entries, reply, recovery=True, key=self._key),
             answered,
             kind="add",
             entry=min(entries),

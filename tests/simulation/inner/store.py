@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.inner.network import Client
     from tests.simulation.inner.world import World
 
-ATTEMPTS = 12
+ATTEMPTS = 6
 
 #: Told the record and whether we wrote it, or why not. None instead of an error: out of reach.
 Done = Callable[[LedgerMetadata | None, bool, LedgerError | None], None]

@@ -140,6 +140,13 @@ class World:
             )
         for number in range(plan.readers):
             agenda.after(self._moment(), partial(self.follow, number))
+        for number in range(plan.intruders):
+            agenda.after(self._moment(), partial(RecoveringClient, self, f"Z{number}", key=b"no"))
+        if plan.drops:
+            for moment in (0.3, 0.8, 1.5):
+                agenda.after(moment, self._drop)
+        if plan.leaves:
+            agenda.after(self._moment(), self._leave)
         for _ in range(plan.repairs):
             agenda.after(self._moment(), self._repair)
 
@@ -151,11 +158,28 @@ class World:
         return self.plan.tempo * self.chance.choice((0.2, 1.0, 4.0)) * self.chance.random()
 
     def _append(self, count: int) -> None:
-        if not self.writer.is_dead and not self.writer.has_failed:
+        if not self.writer.is_dead:  # a handle that failed says so
             self.writer.append(count)
 
+    def _leave(self) -> None:
+        if not self.writer.is_dead:
+            self.writer.leave()
+
+    def _drop(self) -> None:
+        """What a collector may do: delete a closed ledger where none of its fragments is."""
+        metadata = self.store.metadata
+        needed = {name for fragment in metadata.fragments for name in fragment.ensemble}
+        for name, bookie in self.bookies.items():
+            if metadata.is_closed and name not in needed and not self._is_repairing:
+                bookie.drop()
+
+    @property
+    def _is_repairing(self) -> bool:
+        """The lock that repair and collector share is not modelled; its effect is."""
+        return any(isinstance(client, Repairer) for client in self.clients)
+
     def _force(self) -> None:
-        if not self.writer.is_dead and not self.writer.has_failed:
+        if not self.writer.is_dead:
             self.writer.force()
 
     def _close(self) -> None:

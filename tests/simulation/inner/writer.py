@@ -24,7 +24,7 @@ from ledger_client.core.commands import (
     SendForce,
     SendLac,
 )
-from ledger_client.core.options import ChangeMode, WriterOptions
+from ledger_client.core.options import ChangeMode, StormLimits, WriterOptions
 from ledger_client.core.writer import Writer
 from metadata import update
 from metadata.model import LedgerMetadata
@@ -53,6 +53,8 @@ class WriterClient(Client):
                 change_mode=_change_mode(plan),
                 quorum_timeout_seconds=0.3 if plan.quorum_timeout else None,
                 deferred_sync=plan.deferred_sync,
+                queue_entries_max=4 if plan.short_queue else 100_000,
+                storm=storm_of(plan),
             ),
         )
         self.entries: dict[int, Entry] = {}
@@ -60,6 +62,7 @@ class WriterClient(Client):
         self.forced = NO_ENTRY
         self.has_failed = False
         self._heard: list[AddAnswer] = []
+        self._open: set[int] = set()
         self._forces = 0
         self._force_ends: dict[int, int] = {}  # number to what was confirmed when it began
         self._tick_at: float | None = None
@@ -72,11 +75,17 @@ class WriterClient(Client):
     # ------------------------------------------------------------------ the caller
 
     def append(self, count: int) -> None:
+        if self.core.is_full:
+            self.later(0.02, partial(self.append, count))
+            return
         first = self.core.last_pushed + 1
         ids = list(range(first, first + count))
         if self.world.plan.given_ids:
             self.world.chance.shuffle(ids)
             self.append_given(ids)
+            if self.world.chance.random() < 0.2:  # one that is taken, and one that is none
+                wrong = [ids[0], -1]
+                self.obey(self.core.add_given(wrong, [1, 1], now=self.now))
         else:
             self._submit(ids)
             size = sum(map(size_of, ids))
@@ -162,7 +171,8 @@ class WriterClient(Client):
         deadline = self.core.deadline()
         if deadline is not None and (self._tick_at is None or self._tick_at > deadline):
             self._tick_at = deadline
-            self.later(max(0.0, deadline - self.now), self._tick)
+            # Never at the same moment again: with a skewed clock rounding may fall short of it.
+            self.later(max(0.0001, deadline - self.now), self._tick)
 
     def _tick(self) -> None:
         self._tick_at = None
@@ -174,6 +184,7 @@ class WriterClient(Client):
         bookie = self.world.bookies[send.bookie_id]
         deferred = self.world.plan.deferred_sync
         left = set(entries)
+        self._open.add(send.request_id)
         self.world.tell(f"{self.name} sends {sorted(left)} to {send.bookie_id}")
 
         def answered(outcome: Outcome, entry_ids: Sequence[int] | None = None) -> None:
@@ -184,6 +195,8 @@ class WriterClient(Client):
                 left.difference_update(entry_ids)
             else:
                 left.clear()
+            if not left:
+                self._open.discard(send.request_id)
             self.world.tell(f"{self.name} hears {outcome.name} {entry_ids} of {send.bookie_id}")
             self._hear(AddAnswer(send.request_id, outcome, entry_ids))
 
@@ -197,6 +210,12 @@ class WriterClient(Client):
             entry=min(entries),
         )
         self.later(self.world.plan.patience, lambda: answered(Outcome.TIMEOUT) if left else None)
+
+    def leave(self) -> None:
+        """The client that this handle belongs to is closed: every request ends with that."""
+        self.world.tell(f"the client of {self.name} is closed")
+        for request_id in sorted(self._open):
+            self._hear(AddAnswer(request_id, Outcome.CLIENT_CLOSED))
 
     def _hear(self, answer: AddAnswer) -> None:
         """One receive buffer may hold the answers of several requests."""
@@ -255,6 +274,12 @@ class WriterClient(Client):
                 self.obey(self.core.on_close_failed(_kind(error)))
 
         self.world.store.update(self, wanted, done)
+
+
+def storm_of(plan: Plan) -> StormLimits:
+    if not plan.short_storms:
+        return StormLimits()
+    return StormLimits(window_seconds=0.3, rounds_free=1, rounds_max=3, first_seconds=0.01)
 
 
 def _change_mode(plan: Plan) -> ChangeMode:

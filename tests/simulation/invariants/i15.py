@@ -20,6 +20,9 @@ class I15(Checker):
     def on_acknowledged(self, bookie: str, entry_ids: tuple[int, ...]) -> None:
         self._acknowledged.setdefault(bookie, set()).update(entry_ids)
 
+    def on_dropped(self, bookie: str) -> None:
+        self._acknowledged.pop(bookie, None)
+
     def on_denied(self, bookie: str, entry_id: int | None) -> None:
         mine = self._acknowledged.get(bookie, set())
         if entry_id in mine or (entry_id is None and mine):

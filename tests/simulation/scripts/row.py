@@ -35,6 +35,7 @@ class Row:
         plain = {
             "patience": 0.4, "deferred_sync": False, "given_ids": False, "delayed_change": False,
             "no_change": False, "quorum_timeout": False, "ask_all": True, "idle_lac": False,
+            "sticky_reads": False, "short_queue": False, "short_storms": False,
         }  # fmt: skip
         return replace(
             Plan.of(seed),
