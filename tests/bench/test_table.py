@@ -49,3 +49,20 @@ def test_table_with_cells_of_its_own_keeps_what_was_not_run(tmp_path: Path) -> N
     assert "| Healing | ours | Apache's |" in text
     assert "| a loss | **fail** | pass |" in text
     assert "| two losses |  | not run |" in text
+
+
+def test_crossings_of_a_selection_do_not_hide_those_of_the_whole(tmp_path: Path) -> None:
+    path = tmp_path / "interop.md"
+    path.write_text(MARKS)
+    row = "| ours writes, Java v2 takes over | not run | not run | {} |"
+    for outcomes, shown in (
+        ([True] * 16, "16 of 16"),
+        ([True], "16 of 16"),
+        ([True, False], "**1 of 2**"),
+        ([True], "1 of 1"),
+    ):
+        results = Results()
+        for passed in outcomes:
+            results.note_crossing(writer="ours", other="Java v2", bookies="mixed", passed=passed)
+        results.write(path)
+        assert row.format(shown) in path.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,8 +185,8 @@ class Results:
             pair = names.get(title, ("", ""))
             cells = [_count(self._crossings.get((*pair, kind), [])) for kind in kinds]
             old = [self._old.get((title, _BOOKIES[kind]), NOT_RUN) for kind in kinds]
-            new = zip(cells, old, strict=True)
-            lines.append([title, *(before if cell == NOT_RUN else cell for cell, before in new)])
+            both = zip(cells, old, strict=True)
+            lines.append([title, *(_better(cell, before) for cell, before in both)])
         if not lines:
             return ""
         return _table(["Take-overs that passed", *(_BOOKIES[kind] for kind in kinds)], lines)
@@ -206,6 +207,14 @@ def _cells(text: str) -> dict[tuple[str, str], str]:
                 (cells[0], name): cell for name, cell in zip(head[1:], cells[1:], strict=True)
             }
     return found
+
+
+def _better(new: str, old: str) -> str:
+    """A part that passed again says nothing new about the whole that did."""
+    known = re.fullmatch(r"(\d+) of \1", old)
+    found = re.fullmatch(r"(\d+) of \1", new)
+    is_part = known is not None and found is not None and int(found[1]) < int(known[1])
+    return old if new == NOT_RUN or is_part else new
 
 
 def _count(outcomes: list[bool]) -> str:

@@ -24,7 +24,7 @@ from tests.interop.java_client import JavaClient
 from tests.interop.table import OURS
 from wire.types import BookieId, LedgerId
 
-TABLE = "Autorecovery"
+TABLE = "What auditors and workers tell each other"
 COLUMN = "Apache's and ours, on the same nodes"
 A, B = BookieId("127.0.0.1:1"), BookieId("127.0.0.1:2")
 
