@@ -11,7 +11,7 @@ from bookie.core.compaction import Kind
 from bookie.storage.garbage_values import GarbageOptions, Listing, Phase
 from bookie.storage.index_format import LogState
 from bookie.storage.index_interface import Change
-from bookie.storage.log_table import LogTable, Move
+from bookie.storage.log_table import PIECE_CHANGES, LogTable, Move
 from bookie.storage.upkeep import Drop
 from tests.bookie.garbage_world import (
     RECOVERY,
@@ -413,12 +413,13 @@ def test_pieces_are_bounded_and_never_part_an_old_key_from_its_new_one() -> None
 
     directory.index.apply = noting  # type: ignore[method-assign]
     table.apply((f"S{n}".encode(), b"x", {}) for n in range(2500))
-    assert list(map(len, pieces)) == [1000, 1000, 500]
+    full, rest = divmod(2500, PIECE_CHANGES)
+    assert list(map(len, pieces)) == [PIECE_CHANGES] * full + [rest]
     pieces.clear()
     table.move(Move(f"S{n}".encode(), f"T{n}".encode(), b"x", {1: -1, 2: 1}) for n in range(2500))
     assert len(pieces) > 5
     for piece in pieces:
-        assert len(piece) <= 1000
+        assert len(piece) <= PIECE_CHANGES
         old, new = ({key[1:] for key, _ in piece if key[:1] == kind} for kind in (b"S", b"T"))
         assert old == new
 
