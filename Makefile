@@ -61,7 +61,7 @@ lock: $(STAMP)  ## write the installed versions into constraints.txt
 	@mv constraints.new constraints.txt
 
 interop: $(STAMP)  ## exchange with Apache BookKeeper; SET=core for a selection (docs/interop.md)
-	@echo "interop: our client and Apache's on our bookies and Apache's (half an hour; SET=core: ten minutes)"
+	@echo "interop: our client and Apache's on our bookies and Apache's (half an hour; SET=core: a quarter)"
 	@QUIRE_INTEROP_SET=$(SET) QUIRE_INTEROP_TABLE=$(TABLE) $(RUN) -m pytest -q tests/interop $(ARGS)
 
 PARTS ?= client
