@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import IO, Final
 
 import trio
 
@@ -65,7 +65,16 @@ class World:
     @asynccontextmanager
     async def client_process(self, *arguments: str) -> AsyncIterator[Lines]:
         """`python -m ledger_client ...` in a process of its own; what it writes, line by line."""
-        process = self._start("ledger_client", "--uri", self.record.uri, *arguments)
+        uri = self.record.uri
+        async with self.module_process("ledger_client", "--uri", uri, *arguments) as lines:
+            yield lines
+
+    @asynccontextmanager
+    async def module_process(
+        self, module: str, *arguments: str, errors: IO[bytes] | None = None
+    ) -> AsyncIterator[Lines]:
+        """The same for any module of ours; `errors` gets its standard error."""
+        process = self._start(module, *arguments, errors=errors)
         assert process.stdout is not None
         stream = trio.lowlevel.FdStream(os.dup(process.stdout.fileno()))
         process.stdout.close()
@@ -76,11 +85,15 @@ class World:
             process.kill()
             process.wait()
 
-    def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, module: str, *arguments: str, errors: IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
+        # Here and not in a thread: its end is tied to that of the thread that starts it.
         return subprocess.Popen(
             module_command(module, *arguments, lifeline=self.lifeline.reading),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=errors,
             pass_fds=(self.lifeline.reading,),
             env=child_environment(),
         )
