@@ -110,7 +110,7 @@ def steps(payload_bytes: int, *, uneven: bool) -> tuple[int, dict[str, Callable[
             master_key=KEY,
         )
 
-    def frame_batch_answer() -> object:
+    def frame_batch_answer() -> list[bytes | memoryview]:
         return build_v2.batch_read_answer([body], request_id=1, ledger_id=LEDGER, first_entry_id=0)
 
     def verify() -> object:
@@ -122,7 +122,7 @@ def steps(payload_bytes: int, *, uneven: bool) -> tuple[int, dict[str, Callable[
     add_answers = build_v2.add_answers(Status.OK, LEDGER, ids)
     read_answers = build_v2.read_answers(LEDGER, ids, built)
     reads = build_v2.read_requests(ids, ledger_id=LEDGER)
-    batch_frame, batch_answer = frame_batch(), frame_batch_answer()
+    batch_frame, batch_answer = frame_batch(), b"".join(frame_batch_answer())
     table: dict[str, Callable[[], object]] = {
         "client: build entries": entries,
         "client: build records (entries of a batch)": records,
