@@ -177,8 +177,12 @@ class Intake:
 
     def tell_room(self) -> None:
         if self.has_room:
-            self._room_made.set()
-            self._room_made = trio.Event()
+            self.tell_all()
+
+    def tell_all(self) -> None:
+        """Let everybody who waits look again."""
+        self._room_made.set()
+        self._room_made = trio.Event()
 
     def fail(self, failure: Failure) -> None:
         """End everything that waits, and let nobody wait for room any longer."""

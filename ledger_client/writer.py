@@ -102,6 +102,7 @@ class LedgerWriter:
         self._events: deque[Event] = deque()
         self._intake = Intake()  # not handed to the core yet
         self._is_waiting_for_room = False
+        self._told_held_from: int | None = None
         self._taken = Batch()  # the one that is being handed over
         self._sent: deque[Batch] = deque()  # in entry order, until confirmed
         self._by_first: dict[int, Batch] = {}
@@ -330,6 +331,10 @@ class LedgerWriter:
                 self._obey(self._events.popleft()())
             self._obey(self._core.tick(now))
             self._take_payloads(now)
+            if self._has_given_ids and self._core.held_from != self._told_held_from:
+                # Somebody who waits for room may be the one whom all that is held waits for.
+                self._told_held_from = self._core.held_from
+                self._intake.tell_all()
             # Behind a gap that is not filled any more, the core is full for ever.
             is_handed_over = not self._intake or self._core.is_full
             is_done = self._is_closing and is_handed_over and self._core.is_idle

@@ -115,6 +115,28 @@ async def test_entry_that_fills_a_gap_gets_through_a_full_queue(cluster: LiveClu
         assert ledger.last_confirmed == 20
 
 
+async def test_entry_that_comes_to_fill_the_gap_while_it_waits_is_let_in(
+    cluster: LiveCluster,
+) -> None:
+    """9 waits for room while 8 is held; then 8 is confirmed, and 9 is what all others wait for."""
+    options = WriterOptions(queue_entries_max=4)
+    payload = bytes(1 << 20)
+    async with (
+        LedgerClient(cluster.uri) as client,
+        await client.create(given_entry_ids=True, options=options) as ledger,
+    ):
+
+        async def append(entry_id: int) -> None:
+            await ledger.append(payload, entry_id=entry_id)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for entry_id in (11, 12, 13, 14, 15, 16, 17, 18, 8, 9, 10, *range(8)):
+                    nursery.start_soon(append, entry_id)
+                    await trio.testing.wait_all_tasks_blocked(0.02)
+        assert ledger.last_confirmed == 18
+
+
 async def test_close_does_not_wait_for_a_gap_behind_which_the_queue_is_full(
     cluster: LiveCluster,
 ) -> None:
