@@ -142,6 +142,11 @@ class LedgerClient:
         assert self._nursery_manager is not None
         try:
             await self._nursery_manager.__aexit__(None, None, None)
+        except BaseExceptionGroup as group:
+            # Ctrl-C may strike in a task of ours; for the caller it is Ctrl-C all the same.
+            if group.subgroup(KeyboardInterrupt) is not None:
+                raise KeyboardInterrupt from group
+            raise
         finally:
             await self._stack.aclose()
 
