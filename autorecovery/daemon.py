@@ -95,7 +95,7 @@ async def opened_context(
             try:
                 await nursery.start(watcher.run)
                 await nursery.start(pool.run)
-                nursery.start_soon(_follow_bookies, watcher, pool)
+                nursery.start_soon(pool.follow, watcher)
                 if topology is not None:
                     await nursery.start(topology.follow, client.bookies, watcher.wait_changed)
                 yield RecoveryContext(
@@ -120,14 +120,6 @@ async def opened_context(
                 nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-async def _follow_bookies(watcher: BookieWatcher, pool: Pool) -> None:
-    seen = watcher.bookies
-    while True:
-        now = await watcher.wait_changed(seen)
-        pool.on_bookies(seen, now)
-        seen = now
 
 
 @asynccontextmanager

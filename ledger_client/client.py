@@ -114,7 +114,7 @@ class LedgerClient:
             with reaching_metadata(f"the bookies at {self._uri} cannot be listed"):
                 await nursery.start(watcher.run)
             await nursery.start(pool.run)
-            nursery.start_soon(_follow_bookies, watcher, pool)
+            nursery.start_soon(pool.follow, watcher)
             if self._topology is not None:
                 await nursery.start(self._topology.follow, self.bookies, watcher.wait_changed)
             if self._space is not None:
@@ -340,11 +340,3 @@ class LedgerClient:
         """What this client has learned about its bookies: corrupt copies, quarantine, and more."""
         pool = self._environment.pool
         return pool.known.statistics(trio.current_time(), pool.pending)
-
-
-async def _follow_bookies(watcher: BookieWatcher, pool: Pool) -> None:
-    seen = watcher.bookies
-    while True:
-        now = await watcher.wait_changed(seen)
-        pool.on_bookies(seen, now)
-        seen = now

@@ -19,7 +19,7 @@ from ledger_client.data_connection import DataConnection
 from ledger_client.health import BookieHealth
 from ledger_client.question_connection import QuestionConnection
 from ledger_client.requests import Adds, Question, Request
-from metadata.discovery import Bookies
+from metadata.discovery import Bookies, BookieWatcher
 from runtime.sockets import Network
 from wire.errors import BookieUnavailableError
 from wire.types import BookieId
@@ -105,6 +105,14 @@ class Pool:
     def _on_lost(self, bookie_id: BookieId) -> None:
         for listener in list(self._listeners):
             listener.on_connection_lost(bookie_id)
+
+    async def follow(self, watcher: BookieWatcher) -> None:
+        """Take note of bookies that come, go or move, until cancelled."""
+        seen = watcher.bookies
+        while True:
+            now = await watcher.wait_changed(seen)
+            self.on_bookies(seen, now)
+            seen = now
 
     def on_bookies(self, before: Bookies, now: Bookies) -> None:
         """The lists of bookies, or what they announce, changed."""

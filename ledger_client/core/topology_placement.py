@@ -26,12 +26,14 @@ class TopologyPolicy:
         *,
         rules: Sequence[Sequence[Rule]],
         replacement_rules: Sequence[Sequence[Rule]] | None = None,
+        judged_by: Sequence[Rule] | None = None,
         ack_rule: Rule,
         wishes: Wishes,
     ) -> None:
         self._locations = locations
         self._rules = rules
         self._replacement_rules = rules if replacement_rules is None else replacement_rules
+        self._judged_by = rules[0] if judged_by is None else judged_by
         self._ack_rule = ack_rule
         self._wishes = wishes
 
@@ -125,9 +127,9 @@ class TopologyPolicy:
 
     def is_placed(self, ensemble: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         places = [self._locations.of(member) for member in ensemble]
-        strictest = self._rules[0]
         return all(
-            keeps(strictest, places, slot, write_quorum, ack_quorum) for slot in range(len(places))
+            keeps(self._judged_by, places, slot, write_quorum, ack_quorum)
+            for slot in range(len(places))
         )
 
     def read_order(
@@ -238,21 +240,14 @@ class ZoneAware(TopologyPolicy):
         super().__init__(
             locations,
             rules=rules if strict else [*rules, []],
+            judged_by=[minimum, apart],
             ack_rule=minimum,
             wishes=Wishes(local=local and local[:1], depths=(1, None)),
         )
-        self._minimum = [minimum, apart]
         self._strict = strict
 
     def _is_allowed(self, location: Location) -> bool:
         return not self._strict or location != self._locations.default
-
-    def is_placed(self, ensemble: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
-        places = [self._locations.of(member) for member in ensemble]
-        return all(
-            keeps(self._minimum, places, slot, write_quorum, ack_quorum)
-            for slot in range(len(places))
-        )
 
 
 def _shares(groups: dict[Location, set[BookieId]], cluster: Cluster) -> dict[Location, float]:

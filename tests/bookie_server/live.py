@@ -72,11 +72,17 @@ class Process:
 @contextmanager
 def bookie_process(conf: Path, *, log_name: str = "bookie.log") -> Iterator[Process]:
     """Start a bookie and wait until it is ready; killed at the end if it still runs."""
-    log = conf.parent / log_name
+    with daemon_process("bookie", conf, conf.parent / log_name) as process:
+        yield process
+
+
+@contextmanager
+def daemon_process(module: str, conf: Path, log: Path) -> Iterator[Process]:
+    """Start a module as a daemon and wait until it is ready; killed at the end if it still runs."""
     reading, writing = os.pipe()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "bookie", "--conf", str(conf), "--ready-fd", str(writing)],
+            [sys.executable, "-m", module, "--conf", str(conf), "--ready-fd", str(writing)],
             cwd=ROOT, stdout=output, stderr=output, pass_fds=(writing,),
         )  # fmt: skip
     os.close(writing)
