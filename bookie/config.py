@@ -79,6 +79,30 @@ class BookieConfig:
         maximum=3600,
         doc="Disconnect a client that takes none of its answers for so long.",
     )
+    keep_idle_seconds: int = option(
+        "serverTcpKeepIdle",
+        60,
+        minimum=1,
+        maximum=32767,
+        doc="Ask a silent client's machine whether it is still there after so many seconds.",
+        why="Apache leaves it to the kernel, which waits two hours.",
+    )
+    keep_interval_seconds: int = option(
+        "serverTcpKeepIntvl",
+        15,
+        minimum=1,
+        maximum=32767,
+        doc="Ask again after so many seconds without an answer.",
+        why="Apache leaves it to the kernel, which waits 75 seconds.",
+    )
+    keep_probes: int = option(
+        "serverTcpKeepCnt",
+        4,
+        minimum=1,
+        maximum=127,
+        doc="End the connection after so many questions without an answer.",
+        why="Apache leaves it to the kernel, which asks nine times.",
+    )
     read_only: bool = option(
         "forceReadOnlyBookie", False, doc="Serve reads only, and register so, from the start."
     )

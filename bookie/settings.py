@@ -19,7 +19,7 @@ from runtime.config import ConfigError, Settings
 from runtime.files import OSFileSystem
 from runtime.process import boot_id
 from runtime.shared_options import HttpConfig, LogConfig, MetadataConfig, StatsConfig
-from runtime.sockets import SocketNetwork
+from runtime.sockets import KeepAlive, SocketNetwork
 from runtime.workers import ThreadWorkers
 
 
@@ -68,7 +68,7 @@ def real_shell(settings: BookieSettings, metadata: MetadataConfig) -> BookieShel
     )
     return BookieShell(
         storage=storage,
-        network=SocketNetwork(),
+        network=SocketNetwork(_keep_alive(settings.bookie)),
         open_metadata=partial(
             open_store,
             settings.metadata_uri,
@@ -119,3 +119,7 @@ def finish(settings: Settings) -> list[str]:
     """Refuse keys that nobody knows; the others that have no effect, one line each."""
     settings.build(LogConfig)
     return settings.finish(HttpConfig, StatsConfig, CompositionConfig)
+
+
+def _keep_alive(config: BookieConfig) -> KeepAlive:
+    return KeepAlive(config.keep_idle_seconds, config.keep_interval_seconds, config.keep_probes)

@@ -17,6 +17,7 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import trio
@@ -78,16 +79,38 @@ class Network(Protocol):
         """Connect, or raise OSError. Waits as long as the caller lets it."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """How soon a peer that vanished without a word is noticed: here in two minutes, by the kernel.
+
+    Without it an idle connection to a machine that lost its power would be kept for ever.
+    """
+
+    idle_seconds: int = 60
+    interval_seconds: int = 15
+    probes: int = 4
+
+    def apply(self, connected: socket.socket) -> None:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.idle_seconds)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.interval_seconds)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, self.probes)
+
+
+KEEP_ALIVE: Final = KeepAlive()
+
+
 class SocketStream:
     """A TCP connection, or any connected stream socket."""
 
     __slots__ = ("_closed", "_socket", "peer")
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, keep_alive: KeepAlive = KEEP_ALIVE) -> None:
         connected.setblocking(False)
         if connected.family in (socket.AF_INET, socket.AF_INET6):
-            for level, name, value in _TCP_OPTIONS:
-                connected.setsockopt(level, name, value)
+            # Answers are batched by us, never by the kernel.
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive.apply(connected)
         self._socket = connected
         self._closed = False
         self.peer = _name_of(connected.getpeername())
@@ -160,9 +183,10 @@ class SocketStream:
 
 
 class SocketListener:
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, keep_alive: KeepAlive = KEEP_ALIVE) -> None:
         listening.setblocking(False)
         self._socket = listening
+        self._keep_alive = keep_alive
         self._closed = False
         self.host, self.port = listening.getsockname()[:2]
         self.overloads = 0  # times that accepting paused for want of descriptors or memory
@@ -184,7 +208,7 @@ class SocketListener:
                 await trio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             try:
-                return SocketStream(connected)
+                return SocketStream(connected, self._keep_alive)
             except OSError:  # gone before we could ask who it was
                 connected.close()
         raise trio.ClosedResourceError(f"the listener at {self.host}:{self.port} was closed here")
@@ -199,6 +223,9 @@ class SocketListener:
 class SocketNetwork:
     """The network of the operating system."""
 
+    def __init__(self, keep_alive: KeepAlive = KEEP_ALIVE) -> None:
+        self._keep_alive = keep_alive
+
     async def listen(self, host: str, port: int) -> SocketListener:
         """Listen on the first address of `host`; which one is safe is the caller's matter."""
         family, _, _, _, address = (await _resolve(host, port, passive=True))[0]
@@ -209,7 +236,7 @@ class SocketNetwork:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             listening.bind(address)
             listening.listen(BACKLOG)
-            return SocketListener(listening)
+            return SocketListener(listening, self._keep_alive)
         except BaseException:
             listening.close()
             raise
@@ -219,14 +246,14 @@ class SocketNetwork:
         failure: OSError | None = None
         for family, _, _, _, address in await _resolve(host, port):
             try:
-                return await _connect(family, address)
+                return await _connect(family, address, self._keep_alive)
             except OSError as error:
                 failure = failure or error
         assert failure is not None, "a resolved name has an address"
         raise failure
 
 
-async def _connect(family: int, address: _Address) -> SocketStream:
+async def _connect(family: int, address: _Address, keep_alive: KeepAlive) -> SocketStream:
     connecting = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -243,7 +270,7 @@ async def _connect(family: int, address: _Address) -> SocketStream:
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"cannot connect to {_name_of(address)}: nobody listens"
             )
-        return SocketStream(connecting)
+        return SocketStream(connecting, keep_alive)
     except BaseException:
         connecting.close()
         raise
@@ -273,14 +300,6 @@ _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 BACKLOG: Final = 1024
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 
-_TCP_OPTIONS: Final = (
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),  # answers are batched by us, never by the kernel
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    # A peer that vanished without a word is noticed within two minutes instead of two hours.
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
-)
 _OVERLOADED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _LOST_WHILE_ACCEPTING: Final = (
     errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT,
