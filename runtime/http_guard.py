@@ -64,8 +64,8 @@ class Guard:
         if reading and path in self.open_paths:
             return None
         given = _header(headers, b"authorization")
-        if given is not None:
-            return self._check_token(given)
+        if given is not None and self.token is not None:
+            return _check_token(given, self.token)
         host = _header(headers, b"host") or ""
         if not self._is_ours(host):
             return Refusal(
@@ -73,7 +73,7 @@ class Guard:
                 f"{_short(host)} is not a name of this server: use its address, or list the name "
                 "in quire_httpServerNames",
             )
-        if not _same_origin(headers, host):
+        if not _same_origin(headers, host) and not (reading and _followed_link(headers)):
             return Refusal(403, "a page of another site may not use this server")
         if reading:
             return None
@@ -86,16 +86,6 @@ class Guard:
                 "quire_httpTokenFile",
             )
         return None
-
-    def _check_token(self, given: str) -> Refusal | None:
-        if self.token is None:
-            return Refusal(403, "no token is configured here: set quire_httpTokenFile")
-        scheme, _, text = given.partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(
-            text.strip().encode("utf-8", "surrogateescape"), self.token.reveal().encode()
-        ):
-            return None
-        return Refusal(401, "the token is not the right one")
 
     def _is_ours(self, host: str) -> bool:
         name = _without_port(host)
@@ -169,6 +159,14 @@ def own_names(*more: str) -> frozenset[str]:
     return frozenset(name.lower().rstrip(".") for name in (socket.gethostname(), *more) if name)
 
 
+def _check_token(given: str, token: Secret) -> Refusal | None:
+    scheme, _, text = given.partition(" ")
+    sent = text.strip().encode("latin-1")
+    if scheme.lower() == "bearer" and hmac.compare_digest(sent, token.reveal().encode()):
+        return None
+    return Refusal(401, "the token is not the right one")
+
+
 def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str | None:
     found = [value for name, value in headers if name.lower() == wanted]
     # Two of a kind that matter here are a trick, and match nothing.
@@ -181,6 +179,12 @@ def _same_origin(headers: Sequence[tuple[bytes, bytes]], host: str) -> bool:
         return False
     origin = _header(headers, b"origin")
     return origin is None or origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+
+
+def _followed_link(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """A person came here from elsewhere, in a window of its own; that page sees nothing of it."""
+    wanted = {b"sec-fetch-mode": "navigate", b"sec-fetch-dest": "document"}
+    return all(_header(headers, name) == value for name, value in wanted.items())
 
 
 def _without_port(host: str) -> str:
