@@ -50,6 +50,8 @@ class BookieOptions:
     send_seconds_max: float = 30.0
     #: A frame must be complete within this time.
     frame_seconds_max: float = 120.0
+    #: Connections from one address; more are turned away.
+    address_connections_max: int = 2000
     #: How long a connection that ends may wait for answers that are under way.
     finish_seconds_max: float = 5.0
 

@@ -79,6 +79,21 @@ class BookieConfig:
         maximum=3600,
         doc="Disconnect a client that takes none of its answers for so long.",
     )
+    frame_seconds_max: int = option(
+        "quire_frameTimeoutSec",
+        120,
+        minimum=1,
+        maximum=3600,
+        doc="Disconnect a client that began a request and has not finished it after so long.",
+    )
+    address_connections_max: int = option(
+        "quire_connectionsPerAddressMax",
+        2000,
+        minimum=1,
+        maximum=10_000,
+        doc="Connections that clients of one address may have; more are turned away. All together "
+        "may have 10,000.",
+    )
     keep_idle_seconds: int = option(
         "serverTcpKeepIdle",
         60,
@@ -153,6 +168,8 @@ class BookieConfig:
             batch_read_bytes_max=min(self.batch_read_bytes_max, self.frame_bytes_max),
             add_patience_seconds=self.add_patience_ms / 1000,
             send_seconds_max=float(self.send_seconds_max),
+            frame_seconds_max=float(self.frame_seconds_max),
+            address_connections_max=self.address_connections_max,
         )
 
 

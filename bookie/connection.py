@@ -35,8 +35,8 @@ RECEIVE_BYTES_TIGHT: Final = 16 << 10
 OWED_MAX: Final = 10_000
 #: Entries are read in slices of at most this many.
 READ_COUNT_MAX: Final = 1024
-#: Smaller rests of frames are not worth counting.
-PARTIAL_BYTES_MIN: Final = 64 << 10
+#: Smaller rests of frames are not worth counting; ten thousand clients may hold that much each.
+PARTIAL_BYTES_MIN: Final = 8 << 10
 _ENTRY_BYTES_GUESS: Final = 64 << 10
 
 _log = logs.get("bookie.connection")

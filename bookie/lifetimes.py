@@ -196,7 +196,12 @@ async def _close_engine(store: Store) -> None:
 
 @asynccontextmanager
 async def served(bookie: Bookie, listener: Listener) -> AsyncIterator[None]:
-    async with serving(bookie.serve, listener, grace_seconds=GRACE_SECONDS):
+    async with serving(
+        bookie.serve,
+        listener,
+        grace_seconds=GRACE_SECONDS,
+        address_max=bookie.options.address_connections_max,
+    ):
         yield
         bookie.stop_serving()
 

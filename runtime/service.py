@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
@@ -59,13 +60,16 @@ async def serving(
     *,
     grace_seconds: float,
     connections_max: int = CONNECTIONS_MAX,
+    address_max: int | None = None,
 ) -> AsyncIterator[None]:
     """Accept connections during the block, then give them `grace_seconds` to finish.
 
-    More than `connections_max` wait in the backlog. What a handler raises ends its connection
-    and nothing else: no client may take the bookie away from the others.
+    More than `connections_max` wait in the backlog; more than `address_max` from one address are
+    turned away. What a handler raises ends its connection and nothing else: no client may take
+    the bookie away from the others.
     """
     room = trio.CapacityLimiter(connections_max)
+    guests = _Guests(address_max)
     async with trio.open_nursery() as connections:
 
         async def accept_forever() -> None:
@@ -81,7 +85,11 @@ async def serving(
 
         async def handle(stream: ByteStream, token: object) -> None:
             try:
-                await handler(stream)
+                with guests.counted(stream) as welcome:
+                    if welcome:
+                        await handler(stream)
+                    else:
+                        stream.close(reset=True)
             except (OSError, trio.ClosedResourceError) as error:
                 _log.info("connection lost", error=error, peer=stream.peer)
             except LedgerError as error:
@@ -100,6 +108,37 @@ async def serving(
         finally:
             listener.close()
             connections.cancel_scope.deadline = trio.current_time() + grace_seconds
+
+
+class _Guests:
+    """How many connections each address has."""
+
+    def __init__(self, address_max: int | None) -> None:
+        self._max = address_max
+        self._counts: Counter[str] = Counter()
+        self._turned_away = 0
+
+    @contextmanager
+    def counted(self, stream: ByteStream) -> Iterator[bool]:
+        """Count a connection while it lasts. False: its address has as many as it may."""
+        address = stream.peer.rpartition(":")[0]
+        if self._max is not None and self._counts[address] >= self._max:
+            self._note_refusal(address)
+            yield False
+            return
+        self._counts[address] += 1
+        try:
+            yield True
+        finally:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+
+    def _note_refusal(self, address: str) -> None:
+        """Logged now and then: whoever tries a thousand times shall not fill the log, too."""
+        self._turned_away = count = self._turned_away + 1
+        if count & (count - 1) == 0:  # 1, 2, 4, 8, ...
+            _log.warning("too many connections", address=address, allowed=self._max, refused=count)
 
 
 @contextmanager

@@ -166,6 +166,28 @@ async def test_serving_lets_no_more_in_than_it_may() -> None:
         second.close()
 
 
+async def test_serving_turns_away_an_address_that_has_enough(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with served(echo, address_max=2) as connect:
+        first, second = await connect(), await connect()
+        for guest in (first, second):
+            await guest.send_all(b"1")
+            assert await guest.receive_some(1) == b"1"
+        with caplog.at_level(logging.WARNING):
+            for _ in range(5):
+                with pytest.raises(ConnectionResetError):
+                    await (await connect()).receive_some(1)
+        assert len(caplog.records) == 3, "refusals 1, 2 and 4 are logged"
+        first.close()
+        await trio.testing.wait_all_tasks_blocked()
+        third = await connect()
+        await third.send_all(b"3")
+        assert await third.receive_some(1) == b"3"
+        second.close()
+        third.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_first_signal_stops_and_second_exits_at_once(number: signal.Signals) -> None:
     stop = trio.Event()
