@@ -57,6 +57,12 @@ def test_the_same_seed_twice_tells_the_same_story(seed: int) -> None:
     assert story_of(plan_for(seed)) == first
 
 
+@pytest.mark.parametrize("seed", [25_182, 1_000_242])
+def test_seeds_that_once_found_something_find_nothing_any_more(seed: int) -> None:
+    """Both were the model's faults: a late "yes" on a lost connection, and a clock in circles."""
+    check(seed)
+
+
 def test_other_seeds_tell_other_stories() -> None:
     stories = {"\n".join(story_of(plan_for(seed))) for seed in range(20)}
     assert len(stories) == 20

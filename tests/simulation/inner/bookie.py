@@ -86,7 +86,7 @@ class ModelBookie:
         self.ledger.raise_lac(disk.lac)
         self._journal: list[Record] = []
         self._syncing: list[Record] = []
-        self._life = getattr(self, "_life", 0) + 1
+        self.life = getattr(self, "life", 0) + 1
         self._polls: list[tuple[int, Callable[..., None]]] = []
 
     # ------------------------------------------------------------------ requests
@@ -271,12 +271,12 @@ class ModelBookie:
         if self._is_stalled:
             return
         self._syncing, self._journal = self._journal, []
-        life = self._life
+        life = self.life
         seconds = 0.001 + 0.004 * self.world.chance.random()
         self.world.agenda.after(seconds, lambda: self._synced(life))
 
     def _synced(self, life: int) -> None:
-        if life != self._life:
+        if life != self.life:
             return  # the machine went down before
         records, self._syncing = self._syncing, []
         for record in records:

@@ -136,15 +136,20 @@ class Network:
     ) -> None:
         """As `ask`, for requests that are answered piece by piece; the shell times them out."""
 
-        def end(*what: Any) -> None:
+        def end(life: int, *what: Any) -> None:
+            # Whoever was told that a connection is lost hears nothing more from it. It matters
+            # where entries are acknowledged from memory: a late "yes" may speak of what is gone.
+            if self._world.plan.deferred_sync and life != bookie.life:
+                what = (Outcome.NOT_CONNECTED,)
             if not client.is_dead:
                 answered(*what)
 
         def reply(*what: Any) -> None:
             if bookie.is_up:
-                self._carry(bookie.name, kind, client.name, entry, lambda: end(*what))
+                life = bookie.life
+                self._carry(bookie.name, kind, client.name, entry, lambda: end(life, *what))
                 if self.twice and self._chance.random() < self.twice:
-                    self._carry(bookie.name, kind, client.name, entry, lambda: end(*what))
+                    self._carry(bookie.name, kind, client.name, entry, lambda: end(life, *what))
 
         def arrive() -> None:
             if bookie.is_up:

@@ -102,6 +102,7 @@ class WriterClient(Client):
 
     def force(self) -> None:
         self._forces += 1
+        self.world.tell(f"{self.name} forces up to {self.confirmed}")
         self._force_ends[self._forces] = self.confirmed
         self.obey(self.core.force(self._forces))
 
