@@ -10,8 +10,8 @@ import trio
 from autorecovery.context import RecoveryContext
 from autorecovery.core.forecast import NO_SHORTAGE, Forecast, Progress, Shortage, shortage_of
 from autorecovery.ledger_scan import for_each
+from metadata.marks import Mark
 from metadata.model import InvalidMetadataError
-from metadata.underreplication import Mark
 from metadata.update import LedgerGoneError
 from wire.types import BookieId, LedgerId
 

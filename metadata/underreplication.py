@@ -22,28 +22,23 @@ from typing import Final
 import trio
 
 from metadata.mark_walk import MarkTree
-from metadata.model import InvalidMetadataError, check_bookie_id
+from metadata.marks import Mark, Marks, mark_content
 from metadata.paths import ClusterPaths
 from metadata.records import (
-    UnderreplicationMark,
     check_underreplication_layout,
     decode_lock,
-    decode_mark,
     encode_lock,
-    encode_mark,
     encode_underreplication_layout,
 )
 from metadata.rereplication_settings import RereplicationSettings
 from metadata.store import (
     ANY_VERSION,
-    BadVersionError,
     Change,
     ConnectionLostError,
     Create,
     Delete,
     MetadataError,
     MetadataStore,
-    Node,
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
@@ -52,28 +47,13 @@ from metadata.store import (
     StoreUnavailableError,
 )
 from metadata.tree import create_below, ensure_below, prune_parents
-from metadata.update import PATIENT, Backoff, MetadataConflictError, persistently
+from metadata.update import PATIENT, Backoff, persistently
 from wire.types import BookieId, LedgerId
 
 _log = logging.getLogger(__name__)
 
 #: After an error while waiting for work.
 _PAUSE_SECONDS: Final = 1.0
-#: Markers that keep getting in each other's way, before we call it a fault.
-_CONFLICTS_MAX: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A mark as it was read. `node` tells it from a later one at the same place."""
-
-    ledger_id: LedgerId
-    content: UnderreplicationMark
-    node: Node
-
-    @property
-    def version(self) -> int:
-        return self.node.stat.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +85,15 @@ class UnderReplication:
         self._paths = ClusterPaths(root)
         self._owner = encode_lock(owner)
         self._chance = chance
-        self._now_ms = now_ms
-        self._stores_mark_time = stores_mark_time
         self._backoff = backoff
+        self._marks = Marks(
+            store,
+            self._paths,
+            chance=chance,
+            now_ms=now_ms,
+            stores_mark_time=stores_mark_time,
+            backoff=backoff,
+        )
         self.settings = RereplicationSettings(store, root, chance=chance, backoff=backoff)
         self._tree = MarkTree(store, self._paths, chance)
         self._held: dict[LedgerId, Lock] = {}
@@ -124,80 +110,18 @@ class UnderReplication:
     # ------------------------------------------------------------------ marking
 
     async def mark(self, ledger_id: LedgerId, missing: Iterable[BookieId]) -> None:
-        """Say that the copies of these bookies are missing; added to what is said already.
-
-        Nothing is written if all of them are listed, with one exception: while somebody holds
-        the lock the mark is renewed, or the worker, which may have looked at the ledger before
-        this loss, would delete it.
-        """
-        replicas = tuple(dict.fromkeys(missing))
-
-        async def attempt() -> None:
-            for _ in range(_CONFLICTS_MAX):
-                if await self._try_mark(ledger_id, replicas):
-                    return
-            raise MetadataConflictError(
-                f"the mark of ledger {ledger_id} changed {_CONFLICTS_MAX} times in a row while "
-                "it was to be extended"
-            )
-
-        await persistently(attempt, chance=self._chance, backoff=self._backoff)
+        """Say that the copies of these bookies are missing; added to what is said already."""
+        await self._marks.add(ledger_id, missing)
 
     async def mark_fresh(self, missing: Mapping[LedgerId, Sequence[BookieId]]) -> bool:
         """Mark ledgers none of which is marked yet, in one transaction; False if one is.
 
-        Then nothing was done, or it is not known what: `mark` each of them. After the loss of a
-        bookie there are thousands to be marked, and a directory and a node to be made for each.
+        Then nothing was done, or it is not known what: `mark` each of them.
         """
-        time_ms = self._now_ms() if self._stores_mark_time else None
-        changes: list[Change] = []
-        parents: set[str] = set()
-        for ledger_id, replicas in missing.items():
-            content = UnderreplicationMark(tuple(map(check_bookie_id, replicas)), time_ms)
-            directory, above = self._paths.mark_parents(ledger_id)[:2]
-            parents.add(above)
-            changes += [
-                Create(directory),
-                Create(self._paths.mark(ledger_id), encode_mark(content)),
-            ]
-        try:
-            for parent in sorted(parents):
-                await ensure_below(self._store, self._paths.root, parent)
-            await self._store.transact(changes)
-        except MetadataError:
-            return False
-        return True
-
-    async def _try_mark(self, ledger_id: LedgerId, replicas: tuple[BookieId, ...]) -> bool:
-        path = self._paths.mark(ledger_id)
-        time_ms = self._now_ms() if self._stores_mark_time else None
-        fresh = UnderreplicationMark(tuple(map(check_bookie_id, replicas)), time_ms)
-        try:
-            await create_below(self._store, self._paths.root, path, encode_mark(fresh))
-        except NodeExistsError:
-            pass
-        else:
-            return True
-        try:
-            node = await self._store.get(path)
-            mark = _content(node, path)
-            merged = mark.merged(replicas, now_ms=time_ms)
-            if merged is mark:
-                if await self._store.exists(self._paths.lock(ledger_id)) is None:
-                    return True
-                merged = UnderreplicationMark(mark.replicas, time_ms)
-            await self._store.set(path, encode_mark(merged), version=node.stat.version)
-        except (BadVersionError, NoNodeError):
-            return False
-        return True
+        return await self._marks.add_fresh(missing)
 
     async def read_mark(self, ledger_id: LedgerId) -> Mark | None:
-        path = self._paths.mark(ledger_id)
-        try:
-            node = await self._store.get(path)
-        except NoNodeError:
-            return None
-        return Mark(ledger_id, _content(node, path), node)
+        return await self._marks.read(ledger_id)
 
     async def marked(self) -> list[LedgerId]:
         """Every marked ledger, ascending."""
@@ -274,7 +198,7 @@ class UnderReplication:
             nodes = await self._store.get_many(list(map(self._paths.mark, locks)))
             for ledger_id, node in zip(locks, nodes, strict=True):
                 if node is not None:
-                    mark = Mark(ledger_id, _content(node, self._paths.mark(ledger_id)), node)
+                    mark = Mark(ledger_id, mark_content(node, self._paths.mark(ledger_id)), node)
                     taken.append(Lock(ledger_id, session, mark))
         except (NodeExistsError, NoNodeError):
             return None
@@ -349,7 +273,7 @@ class UnderReplication:
             else:
                 return True
         try:
-            is_deleted = await self._delete_mark(lock.mark, lock.session, is_retry=is_unsure)
+            is_deleted = await self._marks.delete(lock.mark, lock.session, is_retry=is_unsure)
             if is_deleted:
                 with suppress(MetadataError):
                     await prune_parents(self._store, self._paths.mark_parents(lock.ledger_id))
@@ -395,29 +319,6 @@ class UnderReplication:
             self._held.pop(lock.ledger_id, None)
         return True
 
-    async def _delete_mark(self, mark: Mark, session: SessionId, *, is_retry: bool) -> bool:
-        path = self._paths.mark(mark.ledger_id)
-
-        async def attempt() -> bool:
-            nonlocal is_retry
-            if is_retry:
-                # If the first delete was applied, what is here now is a new mark whose version
-                # starts at zero again, and may look like ours.
-                await self._store.sync(path)
-                found = await self._store.get(path)
-                if found != mark.node:
-                    return False
-            is_retry = True
-            await self._store.delete(path, version=mark.version, session=session)
-            return True
-
-        try:
-            return await persistently(attempt, chance=self._chance, backoff=self._backoff)
-        except BadVersionError:
-            return False
-        except NoNodeError:
-            return True
-
     def doubt(self, locks: Iterable[Lock]) -> None:
         """These may be ours or gone, even somebody else's: found out before the next pick."""
         for lock in locks:
@@ -433,14 +334,12 @@ class UnderReplication:
         if held is not None and held.session == lock.session:
             del self._held[lock.ledger_id]
 
-        async def attempt() -> None:
-            with suppress(NoNodeError):
-                await self._store.delete(
-                    self._paths.lock(lock.ledger_id), version=ANY_VERSION, session=lock.session
-                )
-
         try:
-            await persistently(attempt, chance=self._chance, backoff=self._backoff)
+            await persistently(
+                lambda: self._delete_lock(lock.ledger_id, lock.session),
+                chance=self._chance,
+                backoff=self._backoff,
+            )
         except SessionExpiredError:
             return
         except StoreUnavailableError as error:
@@ -457,22 +356,24 @@ class UnderReplication:
     async def _settle(self) -> None:
         """Remove locks of our own session that no task of ours holds."""
         for ledger_id in sorted(self._unsure):
-            path = self._paths.lock(ledger_id)
             session = await self._store.require_session()
-            stat = await self._store.exists(path)
-            if stat is not None and stat.owner == session and ledger_id not in self._held:
-                with suppress(NoNodeError, SessionExpiredError):
-                    await self._store.delete(path, version=ANY_VERSION, session=session)
+            if ledger_id not in self._held:
+                with suppress(SessionExpiredError):
+                    await self._delete_lock(ledger_id, session)
             self._unsure.discard(ledger_id)
 
+    async def _delete_lock(self, ledger_id: LedgerId, session: SessionId) -> None:
+        """Delete the lock if this session owns it.
 
-def _content(node: Node, path: str) -> UnderreplicationMark:
-    """An unreadable mark still marks: the ledger is checked whole, whatever was meant."""
-    try:
-        return decode_mark(node.data, path=path)
-    except InvalidMetadataError as error:
-        _log.warning("taking it for a mark without names: %s", error)
-        return UnderreplicationMark(())
+        What is there now may be somebody else's: an earlier attempt to delete ours may have been
+        carried out without an answer, and the next worker be at it. A lock that is ours stays ours
+        until we delete it or the session ends, so nothing comes between the look and the delete.
+        """
+        path = self._paths.lock(ledger_id)
+        stat = await self._store.exists(path)
+        if stat is not None and stat.owner == session:
+            with suppress(NoNodeError):
+                await self._store.delete(path, version=ANY_VERSION, session=session)
 
 
 async def open_underreplication(store: MetadataStore, root: str) -> None:
