@@ -16,8 +16,9 @@ import trio
 from autorecovery.context import RecoveryContext
 from autorecovery.core.checks import worst_copies
 from autorecovery.core.forecast import Forecast, Progress
-from autorecovery.core.parking import Parked, Reason
+from autorecovery.core.parking import Parked, Reason, Verdict
 from autorecovery.forecast import look
+from autorecovery.gone import judged_by_cookies
 from autorecovery.ledger_scan import LedgerScan
 from metadata.election import current_auditor
 from metadata.model import LedgerMetadata, LedgerState
@@ -270,7 +271,7 @@ async def accept_loss(context: RecoveryContext, ledger_id: LedgerId) -> Parked:
     """Go on without the entries that are lost. Workers then restore whatever else there is.
 
     Only after the verdict that they are lost: of entries on a bookie that is merely away, nobody
-    can say so.
+    can say so. Of one whose cookie was deleted everybody can, without waiting for a worker.
     """
     parked = await context.parking.read(ledger_id)
     if parked is None:
@@ -278,14 +279,23 @@ async def accept_loss(context: RecoveryContext, ledger_id: LedgerId) -> Parked:
             f"ledger {ledger_id} has no verdict: there is nothing to accept, or no worker of ours "
             "has tried it yet"
         )
-    verdict = parked.verdict
+    verdict = await judged_by_cookies(context, parked.verdict)
     if verdict.reason is not Reason.LOST:
-        away = ", ".join(verdict.waits_for)
-        hint = "remove the obstacle"
-        if away:
-            hint = f"start {away} again; if that is impossible, delete the cookie of what is gone"
-        raise RefusedError(f"ledger {ledger_id} is not lost but stuck ({verdict.text}): {hint}")
+        raise RefusedError(
+            f"ledger {ledger_id} is not lost but stuck ({verdict.text}): {_remedy(verdict)}"
+        )
+    if verdict != parked.verdict:
+        await context.parking.park(ledger_id, verdict)
     accepted = await context.parking.accept(ledger_id)
     if accepted is None:
         raise RefusedError(f"ledger {ledger_id} was restored in this moment: nothing to accept")
     return accepted
+
+
+def _remedy(verdict: Verdict) -> str:
+    away = ", ".join(verdict.waits_for)
+    if not away:
+        return "remove the obstacle"
+    if verdict.reason is Reason.UNDETERMINED:
+        return f"start {away} again; if that is impossible, its end is lost: delete the ledger"
+    return f"start {away} again; if that is impossible, delete the cookie of what is gone"

@@ -17,6 +17,7 @@ import trio
 from autorecovery.context import RecoveryContext
 from autorecovery.core.checks import sourceless_runs, stores_entries_on
 from autorecovery.core.parking import Reason, Verdict, ranges_text
+from autorecovery.gone import judged_by_cookies
 from autorecovery.ledger_scan import LedgerScan, for_each
 from autorecovery.operators import RefusedError
 from autorecovery.replicator import Replicator, Throttle
@@ -176,7 +177,8 @@ async def _verdict(context: RecoveryContext, metadata: LedgerMetadata) -> Verdic
         return None
     away = tuple(sorted(metadata.bookies() - alive))
     detail = f"the only copies of entries {ranges_text(lost)} are there"
-    return Verdict(reason=Reason.NO_SOURCE, lost=lost, waits_for=away, detail=detail)
+    verdict = Verdict(reason=Reason.NO_SOURCE, lost=lost, waits_for=away, detail=detail)
+    return await judged_by_cookies(context, verdict)
 
 
 async def _ledgers_on(
@@ -320,7 +322,7 @@ class _ByHand:
         self._report.bytes += result.bytes
         if result.ending not in (Ending.WHOLE, Ending.GONE):
             verdict = result.verdict or Verdict(reason=Reason.NO_SOURCE, detail=result.detail)
-            self._stuck(ledger_id, verdict)
+            self._stuck(ledger_id, await judged_by_cookies(self._context, verdict))
 
     def _is_growing_there(self, ledger: VersionedLedger) -> bool:
         return self._bookie_id in ledger.metadata.last_fragment.ensemble

@@ -20,6 +20,7 @@ import trio
 from autorecovery.context import RecoveryContext
 from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Parked, Reason, Verdict
+from autorecovery.gone import judged_by_cookies
 from autorecovery.replicator import Replicator, Throttle
 from autorecovery.worker_batch import BATCH_LEDGERS, Batch, BatchResult
 from autorecovery.worker_placement import is_asked_for, relocate
@@ -401,7 +402,9 @@ class Worker:
         )
         try:
             await LedgerRecovery(self._context.client, ledger, access_of(ledger.metadata)).run()
-        except (RecoveryError, NotEnoughBookiesError, UnreadableEntryError) as error:
+        except NotEnoughBookiesError as error:
+            return Verdict(reason=Reason.NO_TARGET, detail=str(error))
+        except (RecoveryError, UnreadableEntryError) as error:
             return Verdict(reason=Reason.UNDETERMINED, waits_for=gone, detail=str(error))
         self.statistics.fenced += 1
         self._grace.forget(ledger.metadata.ledger_id)
@@ -438,6 +441,7 @@ class Worker:
         """Leave the mark, say why, and look again later."""
         ledger_id = lock.ledger_id
         if verdict is not None:
+            verdict = await judged_by_cookies(self._context, verdict)
             known = self._parked.get(ledger_id)
             if known is None or known.verdict != verdict:
                 self._parked[ledger_id] = await self._context.parking.park(ledger_id, verdict)
