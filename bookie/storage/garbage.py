@@ -29,6 +29,7 @@ from bookie.storage.reserve import Reserve
 from bookie.storage.scrub import Scrub
 from runtime.files import FileSystem
 from wire.errors import LedgerError
+from wire.types import ID_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,10 @@ class GarbageWorker:
         self._slow: _Job | None = None
         self._rounds = dict.fromkeys(Kind, 0)
         self._round_seconds = dict.fromkeys(Kind, 0.0)
+        self._round_ms = dict.fromkeys(Kind, now_ms())
+        self._index_compactions = 0
+        self._index_compacted_ms = now_ms()
+        self._is_index_asked = False  # to be compacted
         self._log: tuple[int, int] | None = None  # being compacted: id, size
         self._ledgers_deleted = self._runs_deleted = self._logs_removed = self._reclaimed = 0
 
@@ -136,6 +141,12 @@ class GarbageWorker:
     def restore_reserve(self) -> None:
         self._requests.append(lambda: _Job(Phase.RESERVING, self._restore()))
 
+    def compact_index(self) -> None:
+        """Have RocksDB clear away what deletions left behind; one that waits will do for both."""
+        if not self._is_index_asked:
+            self._is_index_asked = True
+            self._requests.append(lambda: _Job(Phase.TIDYING, self._compact_index()))
+
     def forget_integrity_check(self) -> None:
         self._requests.append(lambda: _Job(Phase.REMOVING, self._forget_integrity_check()))
 
@@ -148,7 +159,8 @@ class GarbageWorker:
         return not (under_way or drops or asked)
 
     def statistics(self) -> GarbageStatistics:
-        job = self._short or self._compaction or self._slow
+        compaction = self._compaction
+        job = self._short or compaction or self._slow
         log, compactor = self._log, self._compactor
         return GarbageStatistics(
             phase=job.phase if job is not None else Phase.IDLE,
@@ -157,6 +169,11 @@ class GarbageWorker:
             bytes_total=log[1] if log is not None else 0,
             rounds=dict(self._rounds),
             last_round_seconds=dict(self._round_seconds),
+            last_round_ms=dict(self._round_ms),
+            compacting=compaction.kind if compaction is not None else None,
+            index_compactions=self._index_compactions,
+            index_compacted_ms=self._index_compacted_ms,
+            is_index_compacting=self._is_index_asked,
             ledgers_waiting=len(self._drops) + len(self._handed),
             ledgers_deleted=self._ledgers_deleted,
             runs_deleted=self._runs_deleted,
@@ -367,6 +384,7 @@ class GarbageWorker:
         self.trouble = None
         self._rounds[kind] += 1
         self._round_seconds[kind] = self._clock() - started
+        self._round_ms[kind] = self._now_ms()
 
     def _charge_copy(self, count: int) -> None:
         if self._compaction is not None:
@@ -388,6 +406,15 @@ class GarbageWorker:
 
     def _restore(self) -> Iterator[None]:
         self.reserve.restore()
+        yield
+
+    def _compact_index(self) -> Iterator[None]:
+        try:
+            self.directory.index.compact(first_ledger=0, last_ledger=ID_MAX - 1)
+        finally:
+            self._is_index_asked = False
+        self._index_compactions += 1
+        self._index_compacted_ms = self._now_ms()
         yield
 
     def _list(self) -> Iterator[None]:

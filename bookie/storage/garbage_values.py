@@ -36,6 +36,7 @@ class Phase(Enum):
     COMPACTING = "compacting"
     SCRUBBING = "scrubbing"
     RESERVING = "reserving"
+    TIDYING = "tidying the index"
 
 
 class Listing(NamedTuple):
@@ -56,6 +57,11 @@ class GarbageStatistics:
     bytes_total: int
     rounds: dict[Kind, int]
     last_round_seconds: dict[Kind, float]
+    last_round_ms: dict[Kind, int]  # when it ended; the start of the bookie if none did
+    compacting: Kind | None
+    index_compactions: int
+    index_compacted_ms: int
+    is_index_compacting: bool
     ledgers_waiting: int  # dropped, runs not yet deleted
     ledgers_deleted: int
     runs_deleted: int

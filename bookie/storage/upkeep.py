@@ -8,7 +8,7 @@ the disks, scrub once a day, and anything by order of an operator.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -179,6 +179,12 @@ class Upkeep:
         self._scrubbed_at = self._clock()
         for garbage in self.garbage:
             garbage.scrub(everything=everything)
+        self._wake()
+
+    def compact_indexes(self, directories: Collection[int]) -> None:
+        """Let the indexes of these directories be compacted, one after the other work there."""
+        for number in directories:
+            self.garbage[number].compact_index()
         self._wake()
 
     def integrity_checked(self) -> None:
