@@ -26,7 +26,8 @@ from quire.cluster_folder import (
     Plan,
     RunningBookie,
 )
-from quire.processes import Child, Lifeline, ProcessError, Program
+from quire.fleet import running_fleet
+from quire.processes import Child, ProcessError, Program
 from runtime.local_zookeeper import LocalZookeeper, free_port, running_zookeeper
 
 BOOKIES_DEFAULT: Final = 3
@@ -69,13 +70,11 @@ async def run_cluster(
                     nursery.start_soon(_watch_zookeeper, server)
                 await _ensure_cluster(plan)
                 programs = _programs(folder, plan, wish)
-                children = await stack.enter_async_context(_running(programs))
-                record = _record(plan, children)
+                fleet = await stack.enter_async_context(running_fleet(programs, nursery, on_news))
+                record = _record(plan, fleet.children)
                 folder.write_record(record)
                 stack.callback(folder.remove_record)
                 on_ready(record)
-                for child in children:
-                    nursery.start_soon(_watch, child, on_news)
                 await trio.sleep_forever()
 
 
@@ -251,39 +250,3 @@ async def _ensure_cluster(plan: Plan) -> None:
             await open_cluster(store, uri)
         except ClusterNotInitialisedError:
             await init_new_cluster(store, uri, chance=random.Random())
-
-
-@asynccontextmanager
-async def _running(programs: list[Program]) -> AsyncIterator[list[Child]]:
-    """All of them ready; whatever happens, none is left behind."""
-    children: list[Child] = []
-    with Lifeline() as lifeline:
-        try:
-            for program in programs:
-                child = Child(program, lifeline)
-                children.append(child)
-            async with trio.open_nursery() as nursery:
-                for child in children:
-                    nursery.start_soon(child.wait_ready)
-            yield children
-        finally:
-            with trio.CancelScope(shield=True):
-                await _stop(children)
-
-
-async def _stop(children: list[Child]) -> None:
-    # All at once: whoever ends first must not make the others work on without it.
-    async with trio.open_nursery() as nursery:
-        for child in children:
-            nursery.start_soon(child.stop)
-    for child in children:
-        child.close()
-
-
-async def _watch(child: Child, on_news: Callable[[str], None]) -> None:
-    code = await child.wait()
-    if code < 0:
-        end = f"{child.program.name} was killed by signal {-code}"
-    else:
-        end = f"{child.last_words()} (exit code {code})"
-    on_news(f"{end}; the rest of the cluster goes on")

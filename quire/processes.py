@@ -55,6 +55,8 @@ class Program:
     arguments: tuple[str, ...]
     #: The program takes `--ready-fd N` and writes READY there.
     announces: bool = True
+    #: Beside the environment of ours.
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def log_path(self) -> Path:
@@ -72,6 +74,7 @@ class Child:
         self.program = program
         self._ready, writing = os.pipe()
         self._limiter = trio.CapacityLimiter(_WAITERS)
+        self.is_stopping = False  # its end is no news to whoever stops it
         announce = ("--ready-fd", str(writing)) if program.announces else ()
         command = module_command(
             program.module, *program.arguments, *announce, lifeline=lifeline.reading
@@ -86,7 +89,7 @@ class Child:
                     stdout=log,
                     stderr=log,
                     pass_fds=(writing, lifeline.reading),
-                    env=child_environment(),
+                    env={**child_environment(), **dict(program.environment)},
                     start_new_session=True,  # a Ctrl-C is for us; we stop the child in our turn
                 )
         except OSError as error:
@@ -131,6 +134,7 @@ class Child:
 
     async def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
         """Ask it to end, insist if it does not; whether asking was enough. Idempotent."""
+        self.is_stopping = True
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)  # a paused process cannot end
         with trio.move_on_after(timeout_seconds) as patience:
@@ -144,8 +148,10 @@ class Child:
         self.process.send_signal(number)  # does nothing to a process that has ended
 
     def close(self) -> None:
-        """Give back what is ours; the process has ended, or ends with us."""
-        os.close(self._ready)
+        """Give back what is ours; the process has ended, or ends with us. Idempotent."""
+        if self._ready >= 0:
+            os.close(self._ready)
+            self._ready = -1
 
     def last_words(self) -> str:
         """The last line that this run wrote, as the reason of its end."""
