@@ -72,6 +72,15 @@ class RunningBookie:
 Extension = Callable[[RunningBookie], AbstractAsyncContextManager[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class HttpPlace:
+    """Where this process serves HTTP, for others to be told. No host: the bookie's own."""
+
+    host: str | None
+    port: int
+    tls: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostBookie:
     """A bookie whose store may have lost entries, before anybody can ask it for them."""
@@ -96,6 +105,7 @@ async def run_bookie(
     registry: Registry | None = None,
     extensions: Sequence[Extension] = (),
     prepare: Preparation | None = None,
+    http: HttpPlace | None = None,
 ) -> None:
     """Serve until `stop` is set, then leave in reverse order: unregister, drain, checkpoint.
 
@@ -105,7 +115,9 @@ async def run_bookie(
     fatal = Fatal()
     with fatal.scope:
         async with AsyncExitStack() as stack:
-            running = await _start(settings, shell, stack, fatal, registry or Registry(), prepare)
+            running = await _start(
+                settings, shell, stack, fatal, registry or Registry(), prepare, http
+            )
             for extension in extensions:
                 await stack.enter_async_context(extension(running))
             (readiness or Readiness()).announce(
@@ -128,6 +140,7 @@ async def _start(
     fatal: Fatal,
     registry: Registry,
     prepare: Preparation | None,
+    http: HttpPlace | None,
 ) -> RunningBookie:
     config = settings.bookie
     metadata = await stack.enter_async_context(shell.open_metadata())
@@ -181,7 +194,13 @@ async def _start(
     if listener is None:
         listener = await _listen(identity.listen_host, port, shell.network)
     await stack.enter_async_context(served(bookie, listener))
-    info = bookie_service_info(host=identity.host, port=port, properties={ADD_BATCH_PROPERTY: "1"})
+    info = bookie_service_info(
+        host=identity.host,
+        port=port,
+        http=None if http is None else (http.host or identity.host, http.port),
+        http_tls=http is not None and http.tls,
+        properties={ADD_BATCH_PROPERTY: "1"},
+    )
     registration = Registration(
         metadata, cluster.root, identity.bookie_id, info, chance=shell.chance
     )

@@ -54,6 +54,16 @@ class BookieServiceInfo:
         return min(usable, default=None)
 
     @property
+    def http_url(self) -> str | None:
+        """Where the admin paths are, if they are served and that was announced."""
+        for endpoint in self.endpoints:
+            if endpoint.id == _HTTP_ENDPOINT_ID and endpoint.host and 0 < endpoint.port < 65536:
+                host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+                scheme = "https" if endpoint.protocol == "https" else "http"
+                return f"{scheme}://{host}:{endpoint.port}"
+        return None
+
+    @property
     def takes_batches(self) -> bool:
         return self.properties.get(ADD_BATCH_PROPERTY) == "1"
 
@@ -64,13 +74,15 @@ def bookie_service_info(
     port: int,
     tls: bool = False,
     http: tuple[str, int] | None = None,
+    http_tls: bool = False,
     properties: Mapping[str, str] | None = None,
 ) -> BookieServiceInfo:
     """What one of our bookies announces. `host` is its advertised address, whatever its id."""
     extensions = ("tls",) if tls else ()
     endpoints = {Endpoint(_RPC_ENDPOINT_ID, host, port, RPC_PROTOCOL, extensions=extensions)}
     if http is not None:
-        endpoints.add(Endpoint(_HTTP_ENDPOINT_ID, *http, "http"))
+        protocol = "https" if http_tls else "http"
+        endpoints.add(Endpoint(_HTTP_ENDPOINT_ID, *http, protocol))
     return BookieServiceInfo(frozenset(endpoints), dict(properties or {}))
 
 

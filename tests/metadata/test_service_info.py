@@ -131,3 +131,19 @@ def test_any_payload_is_read_or_refused(data: bytes) -> None:
     if data:
         again = encode_service_info(info)
         assert not again or decode_service_info(again, BOOKIE) == info
+
+
+@pytest.mark.parametrize(
+    ("http", "tls", "url"),
+    [
+        (None, False, None),
+        (("10.0.0.1", 8080), False, "http://10.0.0.1:8080"),
+        (("::1", 8080), True, "https://[::1]:8080"),
+    ],
+)
+def test_address_of_the_admin_paths_is_announced(
+    http: tuple[str, int] | None, tls: bool, url: str | None
+) -> None:
+    info = bookie_service_info(host="10.0.0.1", port=3181, http=http, http_tls=tls)
+    assert info.http_url == url
+    assert decode_service_info(encode_service_info(info), BookieId("a:1")).http_url == url
