@@ -186,6 +186,22 @@ class Settings:
             unused.append(f"{found[0].origin}: {key} has no effect in Quire")
         return unused
 
+    def given(self, *declarations: type) -> dict[str, str]:
+        """What was set, as text; secrets are masked, those that `declarations` know and others
+        that look like one."""
+        secrets = {
+            declared.key
+            for config in declarations
+            for declared in options_of(config).values()
+            if declared.kind == "secret"
+        }
+        return {
+            key: "***"
+            if key in secrets or _SECRET.search(key)
+            else ",".join(setting.text for setting in found)
+            for key, found in self._by_key.items()
+        }
+
     def _single(self, declared: Option, found: list[Setting]) -> Setting:
         """One setting of several lines: lists grow, anything else must be said once."""
         first = found[0]
@@ -276,6 +292,7 @@ def _read_secret(setting: Setting) -> Secret | None:
     return Secret(setting.text) if setting.text else None
 
 
+_SECRET: Final = re.compile("(?i)passw|secret|token(?!File)")
 #: Every spelling that BookKeeper's configuration library accepts.
 _TRUE: Final = ("true", "yes", "on", "t", "y", "1")
 _FALSE: Final = ("false", "no", "off", "f", "n", "0")

@@ -10,7 +10,7 @@ from runtime.logs import LEVELS, Secret
 
 PORT_MAX: Final = 65535
 
-_LOOPBACK = "The admin paths carry no authentication: open them to a network on purpose or never."
+_LOOPBACK = "Entries and metadata are read there without a password: open it on purpose or never."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +98,36 @@ class HttpConfig:
     tls: bool = option(
         "httpServerTlsEnable",
         False,
-        choices=(False,),
-        doc="Not offered: put a TLS proxy in front. Asking for it stops the start, because "
-        "ignoring it would expose what you meant to protect.",
+        doc="Serve HTTPS, with the PEM files of `quire_httpCertificateFile` and "
+        "`quire_httpKeyFile`. Apache's key stores are not read.",
     )
+    certificate_file: str | None = option(
+        "quire_httpCertificateFile",
+        None,
+        doc="With `httpServerTlsEnable`: the certificate and those that it was signed by, as PEM.",
+    )
+    key_file: str | None = option(
+        "quire_httpKeyFile", None, doc="With `httpServerTlsEnable`: its private key, as PEM."
+    )
+    token_file: str | None = option(
+        "quire_httpTokenFile",
+        None,
+        doc="A file with one line, the token that everything needs that changes something, as "
+        "`Authorization: Bearer <token>`. Unset: changes are taken from this machine only.",
+    )
+    names: tuple[str, ...] = option(
+        "quire_httpServerNames",
+        (),
+        doc="Further host names under which the server is used. It answers to addresses, to "
+        "`localhost` and to the name of its machine anyway, and to no other name.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.tls != (self.certificate_file is not None and self.key_file is not None):
+            raise ConfigError(
+                "httpServerTlsEnable, quire_httpCertificateFile and quire_httpKeyFile belong "
+                "together: set all three or none"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
