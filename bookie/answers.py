@@ -99,6 +99,11 @@ class Outbox:
         """Whether so much has gathered that it should be sent before more is made."""
         return self.bytes > self._post.flush_bytes
 
+    def go_on(self, stream: ByteStream) -> None:
+        """Send by another stream from now on; everything is out by the first one."""
+        assert not self._pieces, "answers would change from one stream to the other"
+        self._stream = stream
+
     def put(self, *pieces: bytes | memoryview) -> None:
         """Leave an answer. It is sent at the next flush."""
         if self.dead:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from bookie.add_gate import AddGate
 from bookie.answers import Post
-from bookie.authentication import NewAuthenticator
+from bookie.authentication import BookieSecurity
 from bookie.commits import Commit
 from bookie.connection import Connection
 from bookie.core.ledger import Ledger
@@ -67,12 +67,12 @@ class Bookie:
         spaces: Callable[[], Mapping[str, DiskSpace]],
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        new_authenticator: NewAuthenticator = None,
+        security: BookieSecurity | None = None,
     ) -> None:
         self.options = options
         self.clock = clock
         self.spaces = spaces  # of the ledger directories
-        self.new_authenticator = new_authenticator
+        self.security = security or BookieSecurity()
         self.metrics = RequestMetrics(registry, clock)
         self.post = Post()
         self.connections: set[Connection] = set()
@@ -175,11 +175,17 @@ class Bookie:
     # Time, and the end of it.
 
     def sweep(self) -> None:
-        """End connections that began a frame long ago; to be called every few seconds."""
+        """End connections that began a frame long ago, or do not say whose they are.
+
+        To be called every few seconds.
+        """
         oldest = self.clock() - self.options.frame_seconds_max
+        strange = self.clock() - self.security.seconds_max
         for connection in list(self.connections):
             if connection.frame_since is not None and connection.frame_since < oldest:
                 connection.close("a frame was begun and not finished")
+            elif connection.since < strange and connection.is_locked:
+                connection.close("it has not said who it is")
         self.gate.admit_next()
 
     def stop_serving(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bookie.bookie import BookieOptions
-from runtime.config import ConfigError, option
+from runtime.config import option
 from runtime.shared_options import PORT_MAX
 
 _MIB: Final = 1 << 20
@@ -138,29 +138,6 @@ class BookieConfig:
         False,
         doc="Remember over a restart that an operator made the bookie read-only.",
     )
-    auth_provider: str | None = option(
-        "bookieAuthProviderFactoryClass",
-        None,
-        doc="Not offered yet: asking for it stops the start, because ignoring it would let "
-        "everybody in.",
-    )
-    tls_provider: str | None = option(
-        "tlsProviderFactoryClass",
-        None,
-        doc="Not offered yet: asking for it stops the start, because ignoring it would send in "
-        "clear what you meant to protect.",
-    )
-
-    def __post_init__(self) -> None:
-        for key, value in (
-            ("bookieAuthProviderFactoryClass", self.auth_provider),
-            ("tlsProviderFactoryClass", self.tls_provider),
-        ):
-            if value is not None:
-                raise ConfigError(
-                    f"{key} is {value!r}, which is not offered yet: unset it, and keep the bookie "
-                    "on a network that you trust"
-                )
 
     def options(self) -> BookieOptions:
         return BookieOptions(

@@ -22,6 +22,7 @@ from bookie.requests_v2 import RequestsV2
 from bookie.requests_v3 import RequestsV3
 from runtime import logs
 from runtime.sockets import ByteStream
+from runtime.tls_stream import TlsError, encrypt
 from wire.errors import ProtocolError, Status
 from wire.framing import FrameBuffer
 
@@ -48,8 +49,11 @@ class Connection:
         self.stream = stream
         self.frames = FrameBuffer(bookie.options.frame_bytes_max)
         self.outbox = Outbox(stream, bookie.post, self)
-        make = bookie.new_authenticator
+        make = bookie.security.new_authenticator
         self.authenticator = None if make is None else make(stream)
+        self.since = bookie.clock()
+        self.is_guarded = bookie.security.is_guarded
+        self._is_secure = False  # inside TLS
         self.owed = 0  # answers that are still to come
         self.adds = False  # whether it has ever sent an add
         self.frame_since: float | None = None  # when an incomplete frame began to arrive
@@ -66,7 +70,11 @@ class Connection:
 
     @property
     def is_locked(self) -> bool:
-        """Whether the client has yet to say who it is."""
+        """Whether the client has yet to say who it is, or to begin TLS where that is a must."""
+        if not self.is_guarded:
+            return False
+        if self.bookie.security.tls_required and not self._is_secure:
+            return True
         return self.authenticator is not None and not self.authenticator.is_complete
 
     # The life of it.
@@ -109,6 +117,41 @@ class Connection:
     def lost(self, error: Exception) -> None:
         _log.debug("connection lost", peer=self.stream.peer, reason=error)
         self._reading.cancel()
+
+    async def start_tls(self, yes: bytes, no: bytes) -> None:
+        """Answer `yes` in clear and go on inside TLS, where a stranger is told `no`.
+
+        What the client has sent behind its request is the beginning of TLS. As a request it would
+        be one that anybody on the way can put there.
+        """
+        certificates = self.bookie.security.certificates
+        assert certificates is not None, "nobody can begin TLS here"
+        if self._is_secure or self.owed:
+            raise ProtocolError("TLS is begun once, and before anything else is asked")
+        self.outbox.put(yes)
+        self.bookie.post.flush()
+        await self.outbox.wait_empty()
+        received = bytes(self.frames.data[self.frames.start :])
+        self.frames.data, self.frames.start = b"", 0
+        try:
+            with trio.fail_after(self.bookie.security.seconds_max):
+                stream = await encrypt(
+                    self.stream, certificates.current(), server_side=True, received=received
+                )
+        except (TlsError, trio.TooSlowError) as error:
+            self.bookie.protocol_errors += 1
+            why = error if isinstance(error, TlsError) else "the handshake took too long"
+            raise AuthenticationFailedError(f"TLS: {why}") from error
+        self.stream = stream
+        self.outbox.go_on(stream)
+        self._is_secure = True
+        _log.debug("TLS", peer=stream.peer, cipher=stream.cipher)
+        if self.authenticator is not None:
+            try:
+                self.authenticator.on_tls(stream.certificate_subject)
+            except AuthenticationFailedError:
+                self.outbox.put(no)
+                raise
 
     async def _write(self) -> None:
         try:

@@ -10,12 +10,13 @@ import gc
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import trio
 
+from bookie.authentication import BookieSecurity
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.identity import Resolver
@@ -62,6 +63,7 @@ class BookieSettings:
     upkeep: UpkeepConfig
     metadata_uri: MetadataUri
     latency_window_seconds: float = 60.0
+    security: BookieSecurity = field(default_factory=BookieSecurity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

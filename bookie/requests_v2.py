@@ -43,7 +43,7 @@ class RequestsV2:
         outbox = connection.outbox
         for item in scan_requests(connection.frames):
             kind = type(item)
-            if connection.authenticator is not None and connection.is_locked:
+            if connection.is_guarded and connection.is_locked:
                 self._take_locked(item)
             elif kind is AddRun:
                 connection.adds = True
@@ -244,7 +244,10 @@ class RequestsV2:
     def _authenticate(self, request: AuthRequest) -> None:
         """The answer is of version 2 whatever was asked. A refusal is a closed connection."""
         authenticator = self._connection.authenticator
-        response = AUTH_DISABLED if authenticator is None else authenticator.respond(request)
+        if authenticator is None or authenticator.is_complete:
+            response = AUTH_DISABLED
+        else:
+            response = authenticator.respond(request)
         if response.status is not Status.OK:
             raise ProtocolError(f"v2 client authenticates with {request.plugin!r}")
         self._connection.outbox.put(encode_response(response, version=VERSION_MAX))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from bookie.authentication import AUTH_DISABLED
+from bookie.authentication import AUTH_DISABLED, AuthenticationFailedError
 from bookie.storage.journal_records import encode_add_head
 from wire import codec_v3
 from wire.build_v3 import alike_add_answers, read_answers
@@ -29,6 +29,7 @@ from wire.messages import (
     Request,
     Response,
     StartTlsRequest,
+    StartTlsResponse,
     WriteLacRequest,
 )
 from wire.scan_v2 import AddMix
@@ -96,6 +97,8 @@ class RequestsV3:
             frames.start = after
             if isinstance(request, AddRequest) and not connection.is_locked:
                 await self._add_one(header, request)
+            elif isinstance(request, StartTlsRequest) and self._bookie.security.certificates:
+                await self._start_tls(header)
             else:
                 self._take_one(header, request)
             if outbox.is_due:
@@ -274,12 +277,33 @@ class RequestsV3:
             case BookieInfoRequest():
                 operations.info(request, timed("info", reply))
             case AuthRequest():
-                authenticator = connection.authenticator
-                reply(AUTH_DISABLED if authenticator is None else authenticator.respond(request))
+                self._authenticate(request, reply)
             case StartTlsRequest() | BareRequest():
                 reply(codec_v3.refusal(request, Status.BAD_REQUEST))
             case _:
                 raise AssertionError(f"v3 does not bring {type(request).__name__}")
+
+    def _authenticate(self, request: AuthRequest, reply: Callable[[Response], None]) -> None:
+        """Whoever is in already, and says so once more, is told what Apache's bookies tell it."""
+        authenticator = self._connection.authenticator
+        if authenticator is None or authenticator.is_complete:
+            reply(AUTH_DISABLED)
+            return
+        try:
+            response: Response = authenticator.respond(request)
+        except AuthenticationFailedError:
+            reply(BareResponse(operation=Operation.AUTH, status=Status.UNAUTHORIZED))
+            raise
+        reply(response)
+
+    async def _start_tls(self, header: Header) -> None:
+        def answer(response: Response) -> bytes:
+            return codec_v3.encode_response(response, transaction_id=header.transaction_id)
+
+        await self._connection.start_tls(
+            yes=answer(StartTlsResponse(status=Status.OK)),
+            no=answer(BareResponse(operation=Operation.START_TLS, status=Status.IO_ERROR)),
+        )
 
     def _reply(self, header: Header, response: Response) -> None:
         repeats = isinstance(response, BareResponse) and (

@@ -233,6 +233,7 @@ def _new_bookie(settings: BookieSettings, shell: BookieShell, registry: Registry
         spaces=lambda: {path: files.space(path) for path in directories},
         clock=shell.storage.clock,
         now_ms=shell.storage.now_ms,
+        security=settings.security,
     )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from bookie.config import BookieConfig, CompositionConfig
 from bookie.identity import Resolver, identify, local_cookies
 from bookie.lifetimes import BookieSettings, BookieShell
+from bookie.security_config import read_security
 from bookie.storage.index import open_index
 from bookie.storage.start import Shell
 from bookie.storage_config import StorageConfig, UpkeepConfig
@@ -33,6 +34,7 @@ def bookie_settings(settings: Settings) -> tuple[BookieSettings, MetadataConfig]
         upkeep=settings.build(UpkeepConfig),
         metadata_uri=parse_metadata_uri(metadata.uri()),
         latency_window_seconds=float(stats.latency_window_seconds),
+        security=read_security(settings),
     )
     # Thresholds that contradict each other are found here, before anything is opened.
     found.upkeep.garbage_options()

@@ -21,6 +21,7 @@ from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
 from bookie import settings as bookie_files
 from bookie.config import BookieConfig, CompositionConfig
 from bookie.identity import Resolver
+from bookie.security_config import AuthenticationConfig
 from bookie.server import Extension, Preparation, RunningBookie, run_bookie
 from bookie.storage_config import StorageConfig, UpkeepConfig
 from quire.output import say, show_json
@@ -30,6 +31,7 @@ from runtime.local_zookeeper import LocalZookeeper, running_zookeeper
 from runtime.process import tune_for_serving
 from runtime.service import Readiness, run_service
 from runtime.shared_options import HttpConfig, LogConfig, StatsConfig
+from runtime.tls_config import SaslConfig, TlsConfig
 
 _log = logs.get("quire.serve")
 
@@ -38,6 +40,7 @@ _KNOWN: Final = (
     *(BookieConfig, StorageConfig, UpkeepConfig, CompositionConfig),
     *(RecoveryConfig, AuditorConfig, WorkerConfig),
     *(HttpConfig, StatsConfig, LogConfig),
+    *(AuthenticationConfig, TlsConfig, SaslConfig),
 )
 
 conf_option = click.option(

@@ -279,6 +279,10 @@ requestTimerTickDurationMs int 10
 rereplicationEntryBatchSize int 10
 rwRereplicateBackoffMs int 5000
 sanityCheckMetricsEnabled bool false
+saslJaasAuditorSectionName str Auditor
+saslJaasBookieSectionName str Bookie
+saslJaasClientAllowedIds str .*bookkeeper.*
+saslJaasClientSectionName str BookKeeper
 serverNumAcceptorThreads int 1
 serverNumIOThreads int computed
 serverSockKeepalive bool true

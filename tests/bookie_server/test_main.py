@@ -60,7 +60,7 @@ def test_check_says_what_the_bookie_would_be(tmp_path: Path) -> None:
         ({"allowLoopback": "false"}, "allowLoopback=true"),
         ({"autoRecoveryDaemonEnabled": "true"}, "`quire bookie`"),
         ({"httpServerEnabled": "true"}, "`quire bookie`"),
-        ({"tlsProviderFactoryClass": "x.Y"}, "not offered yet"),
+        ({"tlsProviderFactoryClass": "x.Y"}, "org.apache.bookkeeper.tls.TLSContextFactory"),
         ({"metadataServiceUri": "etcd://x/y"}, "unknown scheme"),
         ({"journalDirectories": ""}, "journalDirectories is not set"),
         ({"diskUsageThreshold": 0.5}, "disk thresholds"),

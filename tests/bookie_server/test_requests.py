@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from bookie.authentication import AuthenticationFailedError
+from bookie.authentication import AuthenticationFailedError, Subject
 from runtime.memory_files import MemoryFile
 from runtime.sockets import ByteStream
 from tests.bookie_server.world import KEY, Client, World, entry_of, running
@@ -249,6 +249,9 @@ class Doorkeeper:
             raise AuthenticationFailedError("not a friend")
         self.is_complete = True
         return AuthResponse(plugin="door", payload=b"enter")
+
+    def on_tls(self, subject: Subject) -> None:
+        pass
 
 
 async def test_v3_client_is_refused_until_it_has_said_who_it_is() -> None:

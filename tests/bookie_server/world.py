@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from bookie.authentication import NewAuthenticator
+from bookie.authentication import BookieSecurity, NewAuthenticator
 from bookie.bookie import Bookie, BookieOptions
 from bookie.storage.engine_values import EngineCallbacks
 from bookie.storage.memory_index import MemoryIndexes
@@ -133,6 +133,7 @@ async def running(
     store_options: StoreOptions | None = None,
     buffer_bytes: int = 64 * 1024,
     new_authenticator: NewAuthenticator = None,
+    security: BookieSecurity | None = None,
     run_workers: bool = True,
 ) -> AsyncIterator[World]:
     """A bookie that serves, without metadata, until the block ends."""
@@ -152,7 +153,7 @@ async def running(
         registry,
         spaces=lambda: {"/disk/ledgers": DiskSpace(1 << 40, 1 << 39)},
         clock=trio.current_time,
-        new_authenticator=new_authenticator,
+        security=security or BookieSecurity(new_authenticator=new_authenticator),
     )
     store = open_store(
         ["/disk/journal"],
