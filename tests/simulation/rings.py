@@ -6,6 +6,8 @@ import time
 from typing import Final, NamedTuple, Protocol
 
 from tests.simulation import runs
+from tests.simulation.outer import runs as outer_runs
+from tests.simulation.outer.plan import OuterPlan
 from tests.simulation.runs import Failed
 
 __all__ = ["RINGS", "Failed", "Report", "Ring", "run_seeds"]
@@ -36,7 +38,21 @@ class Inner:
         return plan.told(), runs.story_of(plan)
 
 
-RINGS: Final[dict[str, Ring]] = {"inner": Inner()}
+class Outer:
+    argument = " RING=outer"
+
+    def failure_of_seed(self, seed: int) -> Failed | None:
+        return outer_runs.failure_of(OuterPlan.of(seed))
+
+    def story_of_seed(self, seed: int) -> list[str]:
+        return outer_runs.story_of(OuterPlan.of(seed))
+
+    def smallest_story(self, seed: int, failed: Failed) -> tuple[str, list[str]]:
+        plan = outer_runs.smallest(OuterPlan.of(seed), failed)
+        return plan.told(), outer_runs.story_of(plan)
+
+
+RINGS: Final[dict[str, Ring]] = {"inner": Inner(), "outer": Outer()}
 
 
 class Report(NamedTuple):

@@ -17,7 +17,7 @@ from tests.simulation.inner.reader import FollowingReader
 from tests.simulation.inner.recoverer import RecoveringClient
 from tests.simulation.inner.repairer import Repairer
 from tests.simulation.inner.store import ModelStore
-from tests.simulation.inner.writer import WriterClient
+from tests.simulation.inner.writer import WriterClient, size_of
 from tests.simulation.invariants import checkers_for
 from tests.simulation.plan import FAULT_SECONDS, Plan
 from wire.types import BookieId, DigestType, LedgerId
@@ -27,6 +27,8 @@ HEALED_SECONDS: Final = 300.0
 
 
 class World:
+    size_of = staticmethod(size_of)  # of an entry's payload
+
     def __init__(
         self, plan: Plan, *, prefix: Callable[[World], None] | None = None, tells: bool = False
     ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from metadata.model import LedgerMetadata
-from tests.simulation.inner.writer import size_of
 from tests.simulation.invariants.checker import Checker
 
 
@@ -14,7 +13,7 @@ class I10(Checker):
         if before.is_closed or not after.is_closed or self.world.plan.given_ids:
             return
         assert after.last_entry_id is not None
-        wanted = sum(size_of(entry_id) for entry_id in range(after.last_entry_id + 1))
+        wanted = sum(self.world.size_of(entry_id) for entry_id in range(after.last_entry_id + 1))
         if after.length != wanted:
             self.fail(
                 f"{by} closes at {after.last_entry_id} with length {after.length}, not {wanted}"

@@ -1,0 +1,117 @@
+"""The metadata store of the outer ring: the tree of memory, its faults, and who changed the record.
+
+Every process has a connection of its own, with a session that outlives it by a while if it dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from metadata.codec import decode_ledger_metadata
+from metadata.faults import Fault, Outcome, Request
+from metadata.memory import MemoryMetadata, MemoryStore
+from metadata.model import LedgerMetadata
+
+if TYPE_CHECKING:
+    from tests.simulation.outer.world import OuterWorld
+
+SESSION_SECONDS: Final = 4.0
+
+
+class WatchedMetadata:
+    def __init__(self, world: OuterWorld) -> None:
+        self._world = world
+        self.memory = MemoryMetadata(now_ms=lambda: int(trio.current_time() * 1000))
+        self.metadata: LedgerMetadata  # of the ledger that all is about
+        self.connections: dict[str, MemoryStore] = {}
+        self._path: str | None = None
+        self._data = b""
+        self._requester = "nobody"
+        self._publish = self.memory.publish
+        self.memory.publish = self._look_and_publish  # type: ignore[method-assign]
+
+    def follow(self, path: str) -> None:
+        """From now on this is the record that the history is about."""
+        self._path = path
+        self._data = self.memory.tree.get(path).data
+        self.metadata = decode_ledger_metadata(self._data, ledger_id=self._world.ledger_id)
+
+    def _look_and_publish(self) -> None:
+        znode = None if self._path is None else self.memory.tree.find(self._path)
+        if znode is not None and znode.data != self._data:
+            before = self.metadata
+            self._data = znode.data
+            after = self.metadata = decode_ledger_metadata(
+                znode.data, ledger_id=self._world.ledger_id
+            )
+            ensembles = [
+                f"{fragment.first_entry_id}: {' '.join(fragment.ensemble)}"
+                for fragment in after.fragments
+            ]
+            self._world.tell(
+                f"{self._requester} records {after.state.name}, end {after.last_entry_id}, "
+                f"{'; '.join(ensembles)}"
+            )
+            self._world.history.emit("recorded", self._requester, before, after)
+        self._publish()
+
+    # ------------------------------------------------------------------ connections
+
+    @asynccontextmanager
+    async def open(self, name: str) -> AsyncIterator[MemoryStore]:
+        """A process's connection; if the process dies, its session ends only some time later."""
+        store = self.memory.connect(partial(self._fault, name, self._world.life_of(name)))
+        self.connections[name] = store
+        try:
+            yield store
+        finally:
+            if self._world.is_dead(name):
+                self._world.later(SESSION_SECONDS, partial(self._expire, store))
+            else:
+                with trio.CancelScope(shield=True):
+                    await store.close()
+
+    def _expire(self, store: MemoryStore) -> None:
+        if store.session is not None:
+            self.memory.expire(store.session)
+
+    def expire_one(self, name: str) -> None:
+        store = self.connections.get(name)
+        if store is not None and store.session is not None:
+            self.memory.expire(store.session, silently=self._world.chance.random() < 0.5)
+
+    def _fault(self, name: str, life: int, request: Request) -> Fault:
+        world, plan, chance = self._world, self._world.plan, self._world.chance
+        if world.is_dead(name) or world.life_of(name) != life:
+            return Fault(outcome=Outcome.UNAVAILABLE)
+        meanwhile = partial(self._note, name)
+        if not world.has_faults:
+            return Fault(meanwhile=meanwhile)
+        seconds = 0.002 * chance.random()
+        answer_seconds = 0.002 * chance.random()
+        if chance.random() < plan.store_delays:
+            seconds += chance.random()
+        outcome = Outcome.ANSWERED
+        if chance.random() < plan.store_faults:
+            outcome = chance.choice(
+                (Outcome.ANSWER_LOST, Outcome.REQUEST_LOST, Outcome.UNAVAILABLE)
+            )
+        if not request.writes and chance.random() < plan.stale_reads:
+            self.connections[name].lag()
+            world.later(chance.random(), self.connections[name].catch_up)
+        watch_seconds = 2 * chance.random() if chance.random() < plan.late_watches else 0.0
+        return Fault(
+            outcome=outcome,
+            meanwhile=meanwhile,
+            request_seconds=seconds,
+            answer_seconds=answer_seconds,
+            watch_seconds=watch_seconds,
+        )
+
+    def _note(self, name: str) -> None:
+        self._requester = name
