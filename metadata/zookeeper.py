@@ -45,6 +45,7 @@ from metadata.store import (
     WatchEvent,
 )
 from metadata.zookeeper_ending import SessionTicket, shut_down
+from metadata.zookeeper_socket import ReadAheadSocket, wait_ready
 from metadata.zookeeper_watches import StoreWatch, Target, WatchKind, WatchTable, seen_of, stat_of
 from runtime.doorbell import Doorbell
 from runtime.inbox import Answer, Inbox
@@ -457,6 +458,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         except OSError as error:
             self.trouble = f"{where}: {error.strerror or error}"
             raise
+        if type(made) is socket.socket:  # TLS reads ahead itself
+            made = ReadAheadSocket.around(made)
         self.trouble = f"{where} takes connections, but does not answer as a ready ZooKeeper does"
         with self._lock:
             if not self._refuses:
@@ -468,7 +471,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(self, read: Any, write: Any, other: Any, timeout: float) -> Any:
         if self.is_greeting:
             timeout = min(timeout, self._greeting_seconds)
-        return super().select(read, write, other, timeout)
+        return wait_ready(read, write, timeout)
 
     def refuse(self) -> None:
         """No further connection for this client; the present one is cut."""
