@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
 from contextlib import ExitStack
-from random import Random
+from functools import partial
 
 import click
-import trio
 
 from bookie.identity import Identity, Resolver, check_cookie, identify
 from bookie.lifetimes import BookieSettings
 from bookie.storage.journal_format import file_name
 from bookie.storage.store_files import CURRENT, LOCK_NAME
 from bookie.storage.store_inspect import FileKind, files_on_disk, read_slot
-from ledger_client import LedgerClient
-from ledger_client.core.placement import Cluster, DefaultPolicy
 from metadata.cookie import Cookie
 from metadata.cookies import Cookies
-from metadata.discovery import read_bookies
 from metadata.store import ANY_VERSION
 from quire.access import Target, run, target_options, yes_option
 from quire.output import confirm, say, show_json
+from quire.sanity import try_bookie
 from quire.shell_lines import line
 from runtime.files import OSFileSystem
 from wire.errors import LedgerError
-from wire.types import BookieId
 
 
 def _identity(settings: BookieSettings) -> Identity:
@@ -126,25 +121,6 @@ def _erase(places: list[str]) -> None:
 # ---------------------------------------------------------------------- a running bookie
 
 
-class _OneBookie(DefaultPolicy):
-    """Only this bookie: a ledger that tests it must not end up elsewhere."""
-
-    def __init__(self, bookie_id: BookieId) -> None:
-        self._bookie_id = bookie_id
-
-    def new_ensemble(
-        self,
-        *,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
-        candidates: Collection[BookieId],
-        cluster: Cluster,
-        chance: Random,
-    ) -> tuple[BookieId, ...] | None:
-        return (self._bookie_id,) if self._bookie_id in candidates else None
-
-
 @click.command(epilog="Example: quire shell -conf bk_server.conf bookiesanity -e 10 -t 5")
 @click.option("-e", "--entries", type=click.IntRange(1, 100_000), default=10, show_default=True)
 @click.option(
@@ -155,41 +131,13 @@ class _OneBookie(DefaultPolicy):
 def bookiesanity(target: Target, entries: int, seconds: float) -> None:
     """Write a ledger to the configured bookie alone, read it back, delete it."""
     bookie_id = _identity(target.bookie()).bookie_id
-    ledger_id = run(_try_bookie, target, bookie_id, entries, seconds)
+    uri = str(target.metadata_uri())
+    ledger_id = run(partial(try_bookie, uri, bookie_id, count=entries, seconds=seconds))
     if target.as_json:
         show_json({"bookieId": bookie_id, "ledgerId": ledger_id, "passed": True})
     else:
         line("Read entries from ledger", entries=entries, ledgerId=ledger_id)
         say("Bookie sanity test succeeded")
-
-
-async def _try_bookie(target: Target, bookie_id: BookieId, count: int, seconds: float) -> int:
-    async with target.cluster() as (store, cluster):
-        registered = await read_bookies(store, cluster.root)
-    if bookie_id not in registered.writable:
-        how = "read-only" if bookie_id in registered.read_only else "not registered"
-        raise LedgerError(f"bookie {bookie_id} is {how}: it cannot be written to")
-    with trio.move_on_after(seconds):
-        return await _write_and_read(target, bookie_id, count)
-    raise LedgerError(f"bookie {bookie_id} did not pass within {seconds:g} s: look at its log")
-
-
-async def _write_and_read(target: Target, bookie_id: BookieId, count: int) -> int:
-    payloads = [f"sanity {number}".encode() for number in range(count)]
-    policy = _OneBookie(bookie_id)
-    async with LedgerClient(str(target.metadata_uri()), policy=policy) as client:
-        ledger = await client.create(ensemble_size=1, write_quorum=1, ack_quorum=1)
-        try:
-            await ledger.append_many(payloads)
-            await ledger.close()
-            reader = await client.open(ledger.id)
-            found = [entry.payload async for entry in reader.read(0, reader.last_confirmed)]
-        finally:
-            with trio.move_on_after(5, shield=True):
-                await client.delete(ledger.id)
-    if found != payloads:
-        raise LedgerError(f"bookie {bookie_id} gave back other entries than it was given")
-    return ledger.id
 
 
 # ---------------------------------------------------------------------- its files

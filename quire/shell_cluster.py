@@ -20,16 +20,14 @@ from metadata.cluster import (
 )
 from metadata.cookies import Cookies
 from metadata.discovery import Bookies, read_bookies
-from metadata.election import current_auditor
 from metadata.model import check_bookie_id
 from metadata.underreplication import UnderReplication
 from quire.access import Target, run, target_options, yes_option
+from quire.cluster_info import overview, size_text
 from quire.output import confirm, say, show_json
 from quire.shell_lines import line
 from wire.errors import LedgerError
 from wire.types import BookieId
-
-_GB = 1_000_000_000
 
 
 @click.command(epilog="Example: quire shell -conf bk_server.conf metaformat -n -f")
@@ -178,11 +176,11 @@ def bookieinfo(target: Target) -> None:
         line(
             "Free disk space info",
             bookie=_addressed(registered, space.bookie_id),
-            free=_bytes(space.free_bytes),
-            total=_bytes(space.total_bytes),
+            free=size_text(space.free_bytes),
+            total=size_text(space.total_bytes),
         )
-    line("Total free disk space in the cluster", free=_bytes(free))
-    line("Total disk capacity in the cluster", total=_bytes(total))
+    line("Total free disk space in the cluster", free=size_text(free))
+    line("Total disk capacity in the cluster", total=size_text(total))
 
 
 async def spaces_of(target: Target) -> list[BookieSpace]:
@@ -190,10 +188,6 @@ async def spaces_of(target: Target) -> list[BookieSpace]:
     registered, _ = await bookies_of(target)
     async with target.client() as client:
         return [await client.bookie_info(bookie_id) for bookie_id in sorted(registered.all)]
-
-
-def _bytes(count: int) -> str:
-    return f"{count}({count / _GB:.3f}GB)"
 
 
 @click.command(epilog="Example: quire shell clusterinfo")
@@ -210,9 +204,6 @@ def clusterinfo(target: Target) -> None:
 
 async def _cluster_info(target: Target) -> dict[str, object]:
     async with target.cluster() as (store, cluster):
-        registered = await read_bookies(store, cluster.root)
-        known = await Cookies(store, cluster.root).bookies()
-        auditor = await current_auditor(store, cluster.root)
         marks = UnderReplication(
             store,
             cluster.root,
@@ -220,16 +211,7 @@ async def _cluster_info(target: Target) -> dict[str, object]:
             chance=random.Random(),
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
-        return {
-            "auditorElected": auditor is not None,
-            "auditorId": auditor or "",
-            "clusterUnderReplicated": bool(await marks.marked()),
-            "ledgerReplicationEnabled": await marks.settings.is_enabled(),
-            "totalBookiesCount": len(known),
-            "writableBookiesCount": len(registered.writable),
-            "readonlyBookiesCount": len(registered.read_only),
-            "unavailableBookiesCount": len(set(known) - registered.all),
-        }
+        return await overview(store, cluster.root, marks)
 
 
 @click.command(epilog="Example: quire shell whatisinstanceid")
