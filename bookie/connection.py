@@ -20,6 +20,7 @@ from bookie.authentication import AuthenticationFailedError
 from bookie.commits import Commit
 from bookie.requests_v2 import RequestsV2
 from bookie.requests_v3 import RequestsV3
+from bookie.start_tls import take_tokens
 from runtime import logs
 from runtime.sockets import ByteStream
 from runtime.tls_stream import TlsError, encrypt
@@ -121,8 +122,8 @@ class Connection:
     async def start_tls(self, yes: bytes, no: bytes) -> None:
         """Answer `yes` in clear and go on inside TLS, where a stranger is told `no`.
 
-        What the client has sent behind its request is the beginning of TLS. As a request it would
-        be one that anybody on the way can put there.
+        What the client has sent behind its request belongs to TLS. As a request it would be one
+        that anybody on the way can put there.
         """
         certificates = self.bookie.security.certificates
         assert certificates is not None, "nobody can begin TLS here"
@@ -133,8 +134,11 @@ class Connection:
         await self.outbox.wait_empty()
         received = bytes(self.frames.data[self.frames.start :])
         self.frames.data, self.frames.start = b"", 0
+        tokens = b""
         try:
             with trio.fail_after(self.bookie.security.seconds_max):
+                if self.authenticator is not None:
+                    tokens, received = await take_tokens(self.stream, received)
                 stream = await encrypt(
                     self.stream, certificates.current(), server_side=True, received=received
                 )
@@ -152,6 +156,7 @@ class Connection:
             except AuthenticationFailedError:
                 self.outbox.put(no)
                 raise
+        self.frames.feed(tokens)
 
     async def _write(self) -> None:
         try:
