@@ -44,6 +44,9 @@ _SCHEDULE_SECONDS: Final = 600.0
 #: Between two looks at the marks, and how many times as long as a look takes.
 _LOOK_SECONDS: Final = 30.0
 _LOOK_SHARE: Final = 10.0
+#: So long a check waits for copies to be restored, and so often it looks.
+_RESTORING_SECONDS_MAX: Final = 3600.0
+_RESTORING_LOOK_SECONDS: Final = 5.0
 
 
 class Auditor:
@@ -96,6 +99,7 @@ class Term:
         self._losses = losses
         self._delay = delay
         self._changed = trio.Event()
+        self._audited = trio.Event()  # once at least in this term
         self._is_ordered = False
         self._recoveries = RecoveryFinisher(context, statistics.counts)
         self._audit_checks = Checks(context, statistics, on_ledger=self._on_ledger)
@@ -210,6 +214,7 @@ class Term:
             await self._context.marks.settings.wait_enabled()
             self._is_ordered = False
             await self._audit()
+            self._audited.set()
             next_check = trio.current_time() + interval if interval else inf
 
     async def _wait_due(self, next_check: float) -> None:
@@ -291,6 +296,7 @@ class Term:
             if wait > 0:
                 await trio.sleep(min(wait, _SCHEDULE_SECONDS))
                 continue
+            await self._wait_restored()
             with timed(timer):
                 summary = await check()
             # A ledger that could not be judged does not make the check undone: it would begin
@@ -305,6 +311,22 @@ class Term:
                 failed=summary.failed,
                 undecided=summary.undecided,
             )
+
+    async def _wait_restored(self) -> None:
+        """What is known to be missing comes first: a check reads the same disks.
+
+        Not for ever: marks may stay because nobody works, and a check must be made all the same.
+        """
+        await self._hold()
+        with trio.move_on_after(_RESTORING_SECONDS_MAX):
+            await self._audited.wait()
+            while True:
+                marked = set(await self._context.marks.marked())
+                async for ledger_id in self._context.parking.ledgers():
+                    marked.discard(ledger_id)
+                if not marked:
+                    return
+                await trio.sleep(_RESTORING_LOOK_SECONDS)
 
     # ------------------------------------------------------------------ what is left
 

@@ -143,6 +143,18 @@ class Marks:
             return None
         return Mark(ledger_id, mark_content(node, path), node)
 
+    async def read_many(self, ledger_ids: Sequence[LedgerId]) -> list[Mark]:
+        """Those of them that are there, in this order."""
+        paths = list(map(self._paths.mark, ledger_ids))
+        nodes = await persistently(
+            lambda: self._store.get_many(paths), chance=self._chance, backoff=self._backoff
+        )
+        return [
+            Mark(ledger_id, mark_content(node, path), node)
+            for ledger_id, path, node in zip(ledger_ids, paths, nodes, strict=True)
+            if node is not None
+        ]
+
     async def delete(self, mark: Mark, session: SessionId, *, is_retry: bool) -> bool:
         """Delete exactly this mark, on the session that owns the lock; False if there is a newer.
 

@@ -123,6 +123,10 @@ class UnderReplication:
     async def read_mark(self, ledger_id: LedgerId) -> Mark | None:
         return await self._marks.read(ledger_id)
 
+    async def read_marks(self, ledger_ids: Sequence[LedgerId]) -> list[Mark]:
+        """Those of them that are there; for hundreds, not for millions."""
+        return await self._marks.read_many(ledger_ids)
+
     async def marked(self) -> list[LedgerId]:
         """Every marked ledger, ascending."""
         return await self._tree.marked()
