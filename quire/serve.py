@@ -8,8 +8,8 @@ meant for another of them is known here, and left to it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,12 +22,13 @@ from bookie import settings as bookie_files
 from bookie.config import BookieConfig, CompositionConfig
 from bookie.identity import Resolver
 from bookie.security_config import AuthenticationConfig
-from bookie.server import Extension, Preparation, RunningBookie, run_bookie
+from bookie.server import Extension, HttpPlace, Preparation, RunningBookie, run_bookie
 from bookie.storage_config import StorageConfig, UpkeepConfig
 from quire.output import say, show_json
 from runtime import logs
-from runtime.config import ConfigError, Settings
+from runtime.config import Settings
 from runtime.local_zookeeper import LocalZookeeper, running_zookeeper
+from runtime.metrics import Registry
 from runtime.process import tune_for_serving
 from runtime.service import Readiness, run_service
 from runtime.shared_options import HttpConfig, LogConfig, StatsConfig
@@ -75,20 +76,24 @@ async def _bookie(conf: str | None, check: bool, ready_fd: int | None, stop: tri
     logs.configure(log.level, "json" if log.format == "json" else "text")
     settings, metadata = bookie_files.bookie_settings(read)
     extensions, prepare = _extensions(read), _preparation(read)
+    pages = _pages(read, is_bookie=True)
     _finish(read)
     if check:
         _say_fine(bookie_files.check_settings(settings, Resolver()))
         return
     # What is here by the time the bookie is ready stays; the collector need not look at it.
     readiness = Readiness(descriptor=ready_fd, callback=tune_for_serving)
-    await run_bookie(
-        settings,
-        bookie_files.real_shell(settings, metadata),
-        stop,
-        readiness=readiness,
-        extensions=extensions,
-        prepare=prepare,
-    )
+    async with pages.served() as http:
+        await run_bookie(
+            settings,
+            bookie_files.real_shell(settings, metadata),
+            stop,
+            readiness=readiness,
+            registry=pages.registry,
+            extensions=[*extensions, *pages.extensions],
+            prepare=prepare,
+            http=http,
+        )
 
 
 def _preparation(settings: Settings) -> Preparation | None:
@@ -100,9 +105,8 @@ def _preparation(settings: Settings) -> Preparation | None:
 
 
 def _extensions(settings: Settings) -> list[Extension]:
-    """What the configuration asks for beside the bookie. What is not there yet is refused."""
+    """What the configuration asks for beside the bookie."""
     above = settings.build(CompositionConfig)
-    _refuse_pages(settings)
     extensions = [_autorecovery_beside(settings)] if above.autorecovery else []
     if above.integrity_check:
         extensions.append(_integrity_beside(settings))
@@ -142,15 +146,33 @@ def _autorecovery_beside(settings: Settings) -> Extension:
     return extension
 
 
-def _refuse_pages(settings: Settings) -> None:
-    _refuse(settings, "httpServerEnabled", settings.build(HttpConfig).enabled)
-    _refuse(settings, "statsProviderClass", settings.build(StatsConfig).enabled)
+class _Pages:
+    """Admin paths and metrics over HTTP; none, if neither is asked for."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        served: Callable[[], AbstractAsyncContextManager[HttpPlace | None]] = nullcontext,
+        extensions: Sequence[Extension] = (),
+    ) -> None:
+        self.registry = registry
+        self.served = served
+        self.extensions = extensions
 
 
-def _refuse(settings: Settings, key: str, wanted: bool) -> None:
-    """Ignoring what somebody relies on would be worse than not starting."""
-    if wanted:
-        raise ConfigError(f"{settings.source}: {key} is not offered yet: unset the key")
+def _pages(settings: Settings, *, is_bookie: bool) -> _Pages:
+    registry = Registry()
+    stats = settings.build(StatsConfig)
+    if not settings.build(HttpConfig).enabled and not (stats.enabled and stats.own_server):
+        return _Pages(registry)
+    # Here, because they bring the ledger client and an HTTP server into the process.
+    from autorecovery.settings import process_settings
+    from quire.admin import page_settings, serving_pages
+    from quire.admin_host import AdminHost
+
+    wanted = page_settings(settings)
+    host = AdminHost(settings, process_settings(settings), registry, is_bookie=is_bookie)
+    return _Pages(registry, partial(serving_pages, host, wanted), [host.beside])
 
 
 def _finish(settings: Settings) -> None:
@@ -190,13 +212,15 @@ async def _autorecovery(
     log = read.build(LogConfig)
     logs.configure(log.level, "json" if log.format == "json" else "text")
     settings = process_settings(read)
-    _refuse_pages(read)
+    pages = _pages(read, is_bookie=False)
     _finish(read)
     lines = list(check_settings(settings))
     if check:
         _say_fine(lines)
         return
-    await run_autorecovery(settings, stop, readiness=Readiness(descriptor=ready_fd))
+    async with pages.served():
+        readiness = Readiness(descriptor=ready_fd)
+        await run_autorecovery(settings, stop, readiness=readiness, registry=pages.registry)
 
 
 # ---------------------------------------------------------------------- zookeeper

@@ -50,7 +50,10 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The rules. `names` are host names that we answer to beside addresses and `localhost`."""
+    """The rules. `names` are host names that we answer to beside addresses and `localhost`.
+
+    `open_paths` answer everybody, whatever the method: nothing there changes or is secret.
+    """
 
     token: Secret | None = None
     names: frozenset[str] = field(default_factory=frozenset)
@@ -60,9 +63,9 @@ class Guard:
         self, *, method: str, path: str, client: str | None, headers: Sequence[tuple[bytes, bytes]]
     ) -> Refusal | None:
         """Why this request is refused; None when it may pass."""
-        reading = method in ("GET", "HEAD", "OPTIONS")
-        if reading and path in self.open_paths:
+        if path in self.open_paths:
             return None
+        reading = method in ("GET", "HEAD", "OPTIONS")
         given = _header(headers, b"authorization")
         if given is not None and self.token is not None:
             return _check_token(given, self.token)
