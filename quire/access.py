@@ -113,12 +113,12 @@ class Target:
             auditor=read.build(AuditorConfig), worker=read.build(WorkerConfig)
         )
         async with opened_context(
-            self._metadata, self.metadata_uri(), bookie_id=_OPERATOR, settings=settings
+            self.metadata_store, self.metadata_uri(), bookie_id=_OPERATOR, settings=settings
         ) as context:
             yield context
 
     @asynccontextmanager
-    async def _metadata(self) -> AsyncIterator[MetadataStore]:
+    async def metadata_store(self) -> AsyncIterator[MetadataStore]:
         async with self.store() as (store, _):
             yield store
 

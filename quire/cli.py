@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "up": "quire.up:up",
     "down": "quire.up:down",
     "status": "quire.up:status",
+    "console": "quire.console.command:console",
     "demo": "quire.demo:demo",
     "bookie": "quire.serve:bookie",
     "autorecovery": "quire.serve:autorecovery",

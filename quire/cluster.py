@@ -26,9 +26,13 @@ from quire.cluster_folder import (
     Plan,
     RunningBookie,
 )
-from quire.fleet import running_fleet
+from quire.fleet import Fleet, running_fleet
+from quire.local_console import local_console, packet_cut
 from quire.processes import Child, ProcessError, Program
+from runtime.config import Settings
 from runtime.local_zookeeper import LocalZookeeper, free_port, running_zookeeper
+from runtime.shared_options import HttpConfig
+from wire.types import BookieId
 
 BOOKIES_DEFAULT: Final = 3
 BOOKIES_MAX: Final = 32
@@ -43,6 +47,8 @@ class Wish:
     bookies: int | None = None
     zookeeper: str | None = None
     autorecovery: bool = False
+    console: bool = False
+    console_port: int | None = None
 
 
 async def run_cluster(
@@ -62,6 +68,7 @@ async def run_cluster(
         _refuse_leftovers(folder)
         folder.remove_record()
         plan = make_plan(folder, wish)
+        packet_cut(folder).mend_all()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
             async with AsyncExitStack() as stack:
@@ -71,7 +78,20 @@ async def run_cluster(
                 await _ensure_cluster(plan)
                 programs = _programs(folder, plan, wish)
                 fleet = await stack.enter_async_context(running_fleet(programs, nursery, on_news))
-                record = _record(plan, fleet.children)
+                console = None
+                if wish.console:
+                    console = await stack.enter_async_context(
+                        local_console(
+                            folder,
+                            plan,
+                            fleet,
+                            _bookies(plan, fleet),
+                            port=wish.console_port,
+                            nursery=nursery,
+                            on_restart=lambda: folder.write_record(_record(plan, fleet, console)),
+                        )
+                    )
+                record = _record(plan, fleet, console)
                 folder.write_record(record)
                 stack.callback(folder.remove_record)
                 on_ready(record)
@@ -117,7 +137,9 @@ def make_plan(folder: ClusterFolder, wish: Wish) -> Plan:
     folder.write_plan(plan)
     for number, port in enumerate(ports, start=1):
         place = _bookie_folder(folder, number)
-        text = _BOOKIE_CONF.format(uri=plan.uri, folder=place, port=port, host=_HOST)
+        text = _BOOKIE_CONF.format(
+            uri=plan.uri, folder=place, port=port, host=_HOST, http_port=free_port()
+        )
         _write_once(place / "bk_server.conf", text)
     return plan
 
@@ -176,6 +198,11 @@ minUsableSizeForHighPriorityWrites=67108864
 
 # A bookie that was killed is forgotten soon.
 zkTimeout=4000
+
+# Admin paths and metrics: docs/http.md.
+httpServerEnabled=true
+httpServerPort={http_port}
+statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider
 """
 
 _AUTORECOVERY_CONF: Final = """\
@@ -215,15 +242,33 @@ def _programs(folder: ClusterFolder, plan: Plan, wish: Wish) -> list[Program]:
     return rows
 
 
-def _record(plan: Plan, children: list[Child]) -> ClusterRecord:
-    bookies = zip(plan.bookie_ports, children, strict=False)  # bookies are the first rows
+def _http_of(place: Path) -> str | None:
+    """Where a bookie serves its admin paths, as its configuration has it."""
+    http = Settings.read(str(place / "bk_server.conf")).build(HttpConfig)
+    if not http.enabled or not http.port:
+        return None
+    return f"http{'s' if http.tls else ''}://{http.host}:{http.port}"
+
+
+def _bookies(plan: Plan, fleet: Fleet) -> dict[BookieId, Child]:
+    ports = zip(plan.bookie_ports, fleet.children, strict=False)  # bookies are the first rows
+    return {BookieId(f"{_HOST}:{port}"): child for port, child in ports}
+
+
+def _record(plan: Plan, fleet: Fleet, console: str | None) -> ClusterRecord:
     return ClusterRecord(
         uri=plan.uri,
         zookeeper=plan.zookeeper.partition("/")[0],
         bookies=tuple(
-            RunningBookie(id=f"{_HOST}:{port}", pid=child.pid, dir=str(child.program.folder))
-            for port, child in bookies
+            RunningBookie(
+                id=bookie_id,
+                pid=child.pid,
+                dir=str(child.program.folder),
+                http=_http_of(child.program.folder),
+            )
+            for bookie_id, child in _bookies(plan, fleet).items()
         ),
+        console=console,
     )
 
 

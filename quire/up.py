@@ -25,6 +25,7 @@ from quire.cluster_folder import (
     ClusterRecord,
     RunningBookie,
 )
+from quire.local_console import console_link
 from quire.output import news, say, show_json, show_table
 from quire.processes import child_environment, is_alive
 from runtime import logs
@@ -58,6 +59,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON val
     help="Use this ZooKeeper instead of an embedded one; a path behind it is the cluster's root.",
 )
 @click.option("--autorecovery", is_flag=True, help="Restore copies that are lost with a bookie.")
+@click.option("--console", is_flag=True, help="Serve a page that shows the cluster live.")
+@click.option(
+    "--console-port",
+    type=click.IntRange(1, 65535),
+    help="Its port; by default a free one, and the same again at the next start.",
+)
 @click.option("--detach", is_flag=True, help="Return when it is ready and leave it running.")
 @click.option("--ready-fd", type=int, hidden=True)
 def up(
@@ -65,6 +72,8 @@ def up(
     bookies: int | None,
     zk: str | None,
     autorecovery: bool,
+    console: bool,
+    console_port: int | None,
     detach: bool,
     ready_fd: int | None,
 ) -> None:
@@ -73,7 +82,13 @@ def up(
     Prints one JSON line when it is ready, the same as in cluster.json of its folder. Data stays in
     the folder; the next start goes on with it. Ctrl-C, SIGTERM or `quire down` stop it.
     """
-    wish = Wish(bookies=bookies, zookeeper=zk, autorecovery=autorecovery)
+    wish = Wish(
+        bookies=bookies,
+        zookeeper=zk,
+        autorecovery=autorecovery,
+        console=console or console_port is not None,
+        console_port=console_port,
+    )
     if detach:
         _detach(ClusterFolder(folder), wish)
         return
@@ -87,6 +102,8 @@ async def _up(folder: ClusterFolder, wish: Wish, ready_fd: int | None) -> None:
         if ready_fd is not None:
             os.write(ready_fd, b"READY\n")
             os.close(ready_fd)
+        else:  # else standard error is a file, which is no place for a token
+            _say_console(folder, record)
 
     stop = trio.Event()
     with signals_into(stop):
@@ -106,6 +123,10 @@ def _detach(folder: ClusterFolder, wish: Wish) -> None:
         arguments += ["--zk", wish.zookeeper]
     if wish.autorecovery:
         arguments.append("--autorecovery")
+    if wish.console:
+        arguments.append("--console")
+    if wish.console_port is not None:
+        arguments += ["--console-port", str(wish.console_port)]
     log_path = folder.path / "up.log"
     reading, writing = os.pipe()
     with log_path.open("wb") as log:
@@ -122,11 +143,18 @@ def _detach(folder: ClusterFolder, wish: Wish) -> None:
     with open(reading) as ready:
         said = ready.read()
     if said:
-        say(folder.read_record().to_json())
+        record = folder.read_record()
+        say(record.to_json())
+        _say_console(folder, record)
         return
     child.wait()
     lines = log_path.read_text(errors="replace").splitlines() or ["it ended and said nothing"]
     raise ClusterFolderError(lines[-1].removeprefix("quire: "))
+
+
+def _say_console(folder: ClusterFolder, record: ClusterRecord) -> None:
+    if record.console is not None:
+        news(f"quire: console: {console_link(folder, record.console)}")
 
 
 # ---------------------------------------------------------------------- down
@@ -186,9 +214,11 @@ def status(folder: Path, as_json: bool) -> None:
         )
     else:
         say(f"metadata service: {record.uri}")
+        if record.console is not None:
+            say(f"console: {console_link(ClusterFolder(folder), record.console)}")
         show_table(
-            ["bookie", "pid", "state", "folder"],
-            [[row["id"], row["pid"], row["state"], row["dir"]] for row in rows],
+            ["bookie", "pid", "state", "http", "folder"],
+            [[row["id"], row["pid"], row["state"], row["http"], row["dir"]] for row in rows],
         )
 
 
