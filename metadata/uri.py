@@ -140,7 +140,7 @@ def _server(text: str, server: str) -> Server:
     else:
         host, colon, port = server.partition(":")
         valid = _HOST.fullmatch(host) is not None
-        if ":" in port:
+        if ":" in port and _IPV6.fullmatch(server):
             raise _invalid(text, f"write the IPv6 address in brackets, like [{server}]:2181")
     if not host:
         raise _invalid(text, f"a host is missing, write it like {_EXAMPLE}")

@@ -86,8 +86,8 @@ class LiveClient:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[LiveClient]:
-    with trio.fail_after(HANGS_SECONDS):
+async def connected(port: int, patience: float = HANGS_SECONDS) -> AsyncIterator[LiveClient]:
+    with trio.fail_after(patience):
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             yield LiveClient(stream)
 

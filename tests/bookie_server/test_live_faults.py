@@ -7,44 +7,24 @@ runs into a limit.
 from __future__ import annotations
 
 import os
-import random
 import signal
 from pathlib import Path
 
 import pytest
 import trio
 
-from metadata.cluster import init_new_cluster
-from metadata.paths import ClusterPaths
 from metadata.store import MetadataStore, Stat
-from metadata.uri import parse_metadata_uri
 from runtime.local_zookeeper import LocalZookeeper, running_zookeeper
-from tests.bookie_server.live import STOP_SECONDS, Process, bookie_process, free_port, write_conf
+from tests.bookie_server.live import Process, bookie_process
 from tests.bookie_server.live_clients import HANGS_SECONDS, LiveClient, Writer, connected
-from tests.support.zookeeper import fresh_root_path, opened_store, shared_zookeeper
+from tests.bookie_server.live_site import Site, memory_mib, stop
+from tests.support.zookeeper import opened_store, shared_zookeeper
 from wire.build_v2 import read_requests
 from wire.errors import Status
-from wire.types import BookieId
 
-#: How soon ZooKeeper gives up on a bookie that was stopped.
-SESSION_MS = 2000
 #: How long ZooKeeper stays away, beyond what the writers need. A minute is a fair trial; nothing
 #: else depends on it, so the suite does not wait.
 AWAY_SECONDS = float(os.environ.get("QUIRE_AWAY_SECONDS", "0"))
-
-
-class Site:
-    """A cluster with one bookie on this machine."""
-
-    def __init__(self, folder: Path, address: str, session_ms: int = SESSION_MS) -> None:
-        self.uri = f"zk://{address}{fresh_root_path()}"
-        self.port = free_port()
-        self.conf = write_conf(folder, self.uri, self.port, zkTimeout=session_ms)
-        root = ClusterPaths(parse_metadata_uri(self.uri).root)
-        self.registration = root.registration(BookieId(f"127.0.0.1:{self.port}"), readonly=False)
-
-    async def initialise(self, store: MetadataStore) -> None:
-        await init_new_cluster(store, parse_metadata_uri(self.uri), chance=random.Random(1))
 
 
 async def wait_registration(store: MetadataStore, path: str, *, present: bool) -> Stat | None:
@@ -63,12 +43,6 @@ async def wait_log(bookie: Process, words: str, count: int) -> None:
     with trio.fail_after(HANGS_SECONDS):
         while bookie.log.read_text().count(words) < count:  # noqa: ASYNC110 - another process's file
             await trio.sleep(0.05)
-
-
-async def stop(bookie: Process, number: signal.Signals = signal.SIGTERM) -> int:
-    """Send the signal at this very moment, and wait for the end; the exit code."""
-    bookie.process.send_signal(number)
-    return await trio.to_thread.run_sync(bookie.process.wait, STOP_SECONDS)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
@@ -181,11 +155,6 @@ ENTRY_BYTES, ENTRY_COUNT = 10_000, 1000
 #: What the clients below ask the bookie to hold is more than a GiB. Its own limits are 64 MiB of
 #: half frames, 64 MiB of unsent answers and the caches; the rest is Python and RocksDB.
 MEMORY_MIB_MAX = 320
-
-
-def memory_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 class Crowd:
