@@ -33,10 +33,12 @@ from bookie.lifetimes import (
 from bookie.mode import Mode, StatusFiles
 from bookie.statistics import samples
 from bookie.storage.start import Store
+from bookie.storage_statistics import StorageMetrics
 from metadata.cluster import Cluster, open_cluster
 from metadata.cookie import Cookie
 from metadata.cookies import Cookies
 from metadata.ledgers import Ledgers
+from metadata.measured import MeasuredStore
 from metadata.registration import Registration
 from metadata.service_info import ADD_BATCH_PROPERTY, bookie_service_info
 from metadata.store import MetadataStore
@@ -143,7 +145,8 @@ async def _start(
     http: HttpPlace | None,
 ) -> RunningBookie:
     config = settings.bookie
-    metadata = await stack.enter_async_context(shell.open_metadata())
+    opened = await stack.enter_async_context(shell.open_metadata())
+    metadata = MeasuredStore(opened, registry, prefix="bookie_bookie_zk_")
     cluster = await open_cluster(metadata, settings.metadata_uri)
     listener = await _try_port(config, shell)
     port = listener.port if listener is not None else config.port
@@ -184,6 +187,7 @@ async def _start(
     )
     loop_lag = LoopLag(registry.summary("quire_loop_lag_ms").success)
     collector = _new_collector(settings, shell, store, identity, cluster, metadata)
+    StorageMetrics(registry, store.engine, collector)
     for task in (
         bookie.polls.run,
         loop_lag.run,

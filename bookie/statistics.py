@@ -77,6 +77,11 @@ class RequestMetrics:
             name: registry.summary(f"bookkeeper_server_{theirs}_REQUEST")
             for name, theirs in _OPERATIONS.items()
         }
+        for name in ("add", "read", "write_lac", "read_lac", "force", "list", "info"):
+            # The storage's part is all there is to a request here.
+            registry.alias(f"bookkeeper_server_{_OPERATIONS[name]}", self._by_name[name])
+        for name in ("add", "read", "list"):
+            registry.alias(f"bookie_BOOKIE_{_OPERATIONS[name]}", self._by_name[name])
         self._add = self._by_name["add"]
         self._read = self._by_name["read"]
         self._poll_wait = registry.summary("bookkeeper_server_READ_ENTRY_LONG_POLL_WAIT")
@@ -87,6 +92,12 @@ class RequestMetrics:
         self.adds_refused = 0
         self.adds_too_many = 0
         self.bytes_read = 0
+
+    @property
+    def forces(self) -> int:
+        """How many were asked for."""
+        force = self._by_name["force"]
+        return force.success.snapshot().count + force.failure.snapshot().count
 
     def committed(self, commit: Commit, now: float) -> None:
         """The adds of one receive buffer are durable."""
@@ -148,6 +159,7 @@ def samples(bookie: Bookie) -> Iterator[Sample]:
     yield counter("bookie_WRITE_BYTES", engine.bytes_added)
     yield counter("bookie_READ_BYTES", bookie.metrics.bytes_read)
     yield gauge("bookie_JOURNAL_DIRS", len(bookie.engine.journals))
+    yield counter("bookie_BOOKIE_FORCE_LEDGER", bookie.metrics.forces)
     yield counter("bookkeeper_server_ADD_ENTRY_REJECTED", bookie.metrics.adds_too_many)
     yield gauge("bookkeeper_server_ADD_ENTRY_BLOCKED", now.adds_waiting)
     yield gauge("bookie_write_cache_size", engine.write_cache_bytes)
@@ -168,11 +180,24 @@ def samples(bookie: Bookie) -> Iterator[Sample]:
         found = journal.statistics()
         yield counter("bookie_journal_JOURNAL_WRITE_BYTES", found.written_bytes, **labels)
         yield gauge("bookie_journal_JOURNAL_MEMORY_USED", found.pending_bytes, **labels)
+        memory = bookie.engine.options.journal_pending_bytes
+        yield gauge("bookie_journal_JOURNAL_MEMORY_MAX", memory, **labels)
         yield counter("quire_journal_blocks", found.blocks, **labels)
         yield counter("quire_journal_records", found.records, **labels)
         yield counter("quire_journal_syncs", found.syncs, **labels)
         yield counter("quire_journal_padding_bytes", found.padding_bytes, **labels)
-    yield gauge("bookie_ledger_num_dirs", len(bookie.engine.directories))
+    yield from _directories(bookie, is_writable=not bookie.engine.upkeep.disks.acceptance.read_only)
+
+
+def _directories(bookie: Bookie, *, is_writable: bool) -> Iterator[Sample]:
+    """An index lies in the directory of its entry logs, so that both have the same numbers."""
+    count = len(bookie.engine.directories)
+    for kind in ("ledger", "index"):
+        yield gauge(f"bookie_{kind}_num_dirs", count)
+        yield gauge(f"bookie_{kind}_writable_dirs", count if is_writable else 0)
     for directory, space in bookie.spaces().items():
         used = 100 * (1 - space.free_bytes / space.total_bytes) if space.total_bytes else 100.0
-        yield gauge(f"bookie_ledger_dir_{name_part(directory)}_usage", used)
+        for kind in ("ledger", "index"):
+            yield gauge(f"bookie_{kind}_dir_{name_part(directory)}_usage", used)
+        yield gauge("quire_directory_usage", used, directory=directory)
+        yield gauge("quire_directory_free_bytes", space.free_bytes, directory=directory)

@@ -120,7 +120,7 @@ def text_answer(text: str, status: int = 200, headers: Mapping[str, str] | None 
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    return Response(json_text(value) + "\n", status, media_type="application/json")
+    return Response(json_text(value), status, media_type="application/json")
 
 
 def json_text(value: object) -> str:
@@ -155,7 +155,7 @@ async def _pieces(members: AsyncIterator[tuple[str, object]]) -> AsyncIterator[s
         if len(text) >= _PIECE_CHARACTERS:
             yield text
             text = ""
-    yield text + (" }\n" if is_first else "\n}\n")
+    yield text + (" }" if is_first else "\n}")
 
 
 # ---------------------------------------------------------------------- what was sent

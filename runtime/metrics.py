@@ -144,6 +144,7 @@ class Registry:
     def __init__(self) -> None:
         self._sources: list[Source] = []
         self._summaries: list[Summary] = []
+        self._aliases: list[Summary] = []  # which share the distributions of others
 
     def add_source(self, source: Source) -> None:
         """Ask `source` for samples at every scrape."""
@@ -154,6 +155,11 @@ class Registry:
         made = Summary(name, help, tuple(labels.items()), Distribution(), Distribution())
         self._summaries.append(made)
         return made
+
+    def alias(self, name: str, summary: Summary, *, help: str = "") -> None:
+        """Export a summary under a second name, too: BookKeeper has names for what is one here."""
+        same = Summary(name, help, summary.labels, summary.success, summary.failure)
+        self._aliases.append(same)
 
     async def rotate_forever(self, window_seconds: float) -> None:
         """Let the quantiles look back over `window_seconds`. To be started as a task."""
@@ -188,7 +194,7 @@ class Registry:
         for source in self._sources:
             for name, kind, value, labels, help in source():
                 yield name, kind, help, [(_series_name(name, labels), value)]
-        for summary in self._summaries:
+        for summary in (*self._summaries, *self._aliases):
             series = []
             for success, distribution in (("false", summary.failure), ("true", summary.success)):
                 labels = (("success", success), *summary.labels)

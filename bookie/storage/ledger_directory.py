@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from bookie.core.ledger import Ledger
 from bookie.core.write_cache import Generation, Part
@@ -48,6 +48,8 @@ from wire.errors import LedgerError
 FAILURES_MAX: Final = 3
 #: Room that RocksDB needs to open: a new manifest and options, and some to begin with.
 _REOPEN_BYTES: Final = 1 << 20
+#: Measured checkpoints that wait to be counted; of more the newest are kept.
+_FLUSHES_MAX: Final = 1000
 
 
 def is_full(error: Exception) -> bool:
@@ -88,6 +90,14 @@ class CheckpointStatistics:
     failures: int
 
 
+class Flush(NamedTuple):
+    """How long a checkpoint took, for whoever counts them."""
+
+    log_ms: int
+    index_ms: int
+    bytes: int
+
+
 class LedgerDirectory:
     """`step` and what it calls belong to the flush thread; reading is for everybody."""
 
@@ -113,6 +123,7 @@ class LedgerDirectory:
         self.logs = OpenLogs(files, path, store_id=store_id)
         self.mark = mark
         self.shares: deque[Share] = deque()
+        self.flushes: deque[Flush] = deque(maxlen=_FLUSHES_MAX)  # since somebody took them out
         self.trouble: Exception | None = None
         self.failed = False  # for good: too many errors of the disk
         self._files = files
@@ -195,6 +206,7 @@ class LedgerDirectory:
         """Take a checkpoint. After an error it can be repeated as a whole, in a new log."""
         begun = self._log
         size = begun.size if begun is not None else 0
+        started_ms = self._now_ms()
         try:
             written = self._write_runs(share)
             if self._log is not None and written:
@@ -203,6 +215,7 @@ class LedgerDirectory:
         except (OSError, LedgerError):
             self._cut_off(self._log, size if self._log is begun else 0)
             raise
+        synced_ms = self._now_ms()
         try:
             self._write_index(share, written)
         except (OSError, LedgerError):
@@ -210,6 +223,8 @@ class LedgerDirectory:
             raise
         self.mark = share.mark
         self._checkpoints += 1
+        done_ms, run_bytes = self._now_ms(), sum(sum(sizes) for _, _, sizes in written)
+        self.flushes.append(Flush(synced_ms - started_ms, done_ms - synced_ms, run_bytes))
 
     def _write_index(self, share: Share, written: list[Written]) -> None:
         # States before keys: a run whose ledger nobody knows could not be found.
