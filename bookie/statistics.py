@@ -163,8 +163,10 @@ def samples(bookie: Bookie) -> Iterator[Sample]:
     yield counter("bookkeeper_server_ADD_ENTRY_REJECTED", bookie.metrics.adds_too_many)
     yield gauge("bookkeeper_server_ADD_ENTRY_BLOCKED", now.adds_waiting)
     yield gauge("bookie_write_cache_size", engine.write_cache_bytes)
+    yield gauge("bookie_write_cache_count", engine.write_cache_items)
     yield gauge("bookie_write_cache_max_size", bookie.engine.options.write_cache_bytes)
     yield gauge("bookie_read_cache_size", engine.read_cache_bytes)
+    yield gauge("bookie_read_cache_count", engine.read_cache_blocks)
     yield counter("bookie_read_cache_hits", engine.read_cache_hits)
     yield counter("bookie_read_cache_misses", engine.read_cache_misses)
     yield gauge("quire_connections", now.connections)
@@ -180,6 +182,7 @@ def samples(bookie: Bookie) -> Iterator[Sample]:
         found = journal.statistics()
         yield counter("bookie_journal_JOURNAL_WRITE_BYTES", found.written_bytes, **labels)
         yield gauge("bookie_journal_JOURNAL_MEMORY_USED", found.pending_bytes, **labels)
+        yield counter("bookie_journal_JOURNAL_QUEUE_SIZE", found.queue_length, **labels)
         memory = bookie.engine.options.journal_pending_bytes
         yield gauge("bookie_journal_JOURNAL_MEMORY_MAX", memory, **labels)
         yield counter("quire_journal_blocks", found.blocks, **labels)

@@ -54,8 +54,10 @@ class EngineStatistics:
     entries_read: int
     read_errors: int
     write_cache_bytes: int
+    write_cache_items: int  # entries and batches
     generations_waiting: int
     read_cache_bytes: int
+    read_cache_blocks: int
     read_cache_hits: int
     read_cache_misses: int
     ledgers_in_memory: int

@@ -53,6 +53,7 @@ class JournalStatistics:
     syncs: int  # durable writes and explicit syncs
     group_records_max: int
     pending_bytes: int
+    queue_length: int  # appends that the writing thread has not taken yet
     files_created: int
     files_recycled: int
     file_count: int

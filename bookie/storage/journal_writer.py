@@ -195,6 +195,7 @@ class Journal:
             syncs=self._syncs,
             group_records_max=self._group_records_max,
             pending_bytes=self.pending_bytes,
+            queue_length=len(self._pending),
             files_created=self._pool.created_count,
             files_recycled=self._pool.recycled_count,
             file_count=self._pool.file_count(),
