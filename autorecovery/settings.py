@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
 from autorecovery.context import RecoverySettings
 from ledger_client.placement_config import PlacementConfig
+from metadata.access import access_of
 from metadata.connect import open_store
 from metadata.model import InvalidMetadataError, check_bookie_id
 from metadata.store import MetadataStore
@@ -33,14 +34,10 @@ class ProcessSettings:
     def open_metadata(self) -> AbstractAsyncContextManager[MetadataStore]:
         """A connection with a session of its own: locks and votes live and die with it."""
         metadata = self.metadata
-        credentials = None
-        if metadata.auth_user is not None and metadata.auth_password is not None:
-            credentials = f"{metadata.auth_user}:{metadata.auth_password.reveal()}"
         return open_store(
             self.metadata_uri,
             session_seconds=metadata.session_timeout_ms / 1000,
-            credentials=credentials,
-            private=metadata.restrict_access,
+            access=access_of(metadata),
         )
 
 

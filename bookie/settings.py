@@ -14,6 +14,7 @@ from bookie.security_config import read_security
 from bookie.storage.index import open_index
 from bookie.storage.start import Shell
 from bookie.storage_config import StorageConfig, UpkeepConfig
+from metadata.access import access_of
 from metadata.connect import open_store
 from metadata.uri import parse_metadata_uri
 from runtime.config import ConfigError, Settings
@@ -60,9 +61,6 @@ def refuse_company(settings: Settings) -> None:
 
 def real_shell(settings: BookieSettings, metadata: MetadataConfig) -> BookieShell:
     """The operating system, its network, and ZooKeeper."""
-    credentials = None
-    if metadata.auth_user is not None and metadata.auth_password is not None:
-        credentials = f"{metadata.auth_user}:{metadata.auth_password.reveal()}"
     storage = Shell(
         files=OSFileSystem(),
         open_index=partial(open_index, options=settings.storage.index_options()),
@@ -75,8 +73,7 @@ def real_shell(settings: BookieSettings, metadata: MetadataConfig) -> BookieShel
             open_store,
             settings.metadata_uri,
             session_seconds=metadata.session_timeout_ms / 1000,
-            credentials=credentials,
-            private=metadata.restrict_access,
+            access=access_of(metadata),
         ),
         chance=random.Random(),
         resolver=Resolver(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from metadata.access import ANONYMOUS, ZookeeperAccess
 from metadata.store import MetadataStore
 from metadata.uri import MetadataUri
 from metadata.zookeeper_store import SESSION_SECONDS, ZookeeperStore
@@ -15,19 +16,11 @@ async def open_store(
     uri: MetadataUri,
     *,
     session_seconds: float = SESSION_SECONDS,
-    credentials: str | None = None,
-    private: bool = False,
+    access: ZookeeperAccess = ANONYMOUS,
 ) -> AsyncIterator[MetadataStore]:
-    """A store on the servers of `uri`, closed with the block. Its root is the caller's business.
-
-    `credentials` are `user:password` (digest); with `private`, nodes are made for that user alone,
-    which is `zkEnableSecurity`.
-    """
+    """A store on the servers of `uri`, closed with the block. Its root is the caller's business."""
     store = await ZookeeperStore.connect(
-        uri.connect_string,
-        session_seconds=session_seconds,
-        credentials=credentials,
-        private=private,
+        uri.connect_string, session_seconds=session_seconds, access=access
     )
     try:
         yield store

@@ -1,4 +1,4 @@
-"""ZooKeeper sessions, one kazoo client each. The only door to kazoo.
+"""ZooKeeper sessions, one kazoo client each. The door to kazoo, with `zookeeper_handler.py`.
 
 kazoo would open a new session behind our back once the old one has expired, and send there
 whatever is queued. Our handler refuses to make another connection for a client whose session is
@@ -14,7 +14,6 @@ nothing of ours runs in kazoo's thread beyond that.
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,12 +25,12 @@ from typing import Any, Final
 import kazoo.exceptions
 import trio
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from metadata import store as errors
+from metadata.access import ANONYMOUS, ZookeeperAccess
 from metadata.store import (
     Change,
     Check,
@@ -44,11 +43,11 @@ from metadata.store import (
     Stat,
     WatchEvent,
 )
-from metadata.zookeeper_ending import SessionTicket, shut_down
-from metadata.zookeeper_socket import ReadAheadSocket, wait_ready
+from metadata.zookeeper_ending import SessionTicket
+from metadata.zookeeper_handler import Handler, log_in_by_sasl
 from metadata.zookeeper_watches import StoreWatch, Target, WatchKind, WatchTable, seen_of, stat_of
-from runtime.doorbell import Doorbell
 from runtime.inbox import Answer, Inbox
+from runtime.tls import Certificates
 
 _log = logging.getLogger(__name__)
 #: kazoo warns at every attempt to reconnect. We say once what matters ourselves.
@@ -117,8 +116,8 @@ class Connection:
 
     servers: str  # host:port,host:port
     session_seconds: float
-    credentials: str | None = None  # user:password, for the digest scheme
-    private: bool = False  # nodes for ourselves only, see `open_acl`
+    access: ZookeeperAccess = ANONYMOUS
+    certificates: Certificates | None = None  # for TLS
 
 
 class ZookeeperSession:
@@ -136,9 +135,10 @@ class ZookeeperSession:
         self._on_change = on_change
         self._watches = WatchTable()
         self._retired: trio.Event | None = None
-        self._handler = _Handler(connection.session_seconds)
+        self._handler = Handler(connection.session_seconds, connection.certificates)
         self._first_id: int | None = None  # kazoo's thread only
-        auth = [("digest", connection.credentials)] if connection.credentials else None
+        access = connection.access
+        auth = [("digest", access.credentials)] if access.credentials else None
         self._client = KazooClient(
             hosts=connection.servers,
             timeout=connection.session_seconds,
@@ -152,6 +152,8 @@ class ZookeeperSession:
             ),
             logger=_kazoo_log,
         )
+        if access.scheme == "sasl":
+            log_in_by_sasl(self._client, access)
         self._client.add_listener(self._listen)
         self._client.start_async()
 
@@ -266,7 +268,9 @@ class ZookeeperSession:
                 raise _translated(result, f"transaction, {verb} {change.path}") from result
 
     def _acl(self, open_acl: bool) -> Any:
-        return CREATOR_ALL_ACL if self._connection.private and not open_acl else OPEN_ACL_UNSAFE
+        return (
+            CREATOR_ALL_ACL if self._connection.access.private and not open_acl else OPEN_ACL_UNSAFE
+        )
 
     async def _ask(
         self,
@@ -412,78 +416,6 @@ class _Trigger:
 
     def __call__(self, event: WatchedEvent) -> None:
         self.session.on_event(self.target, event)
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's way to the world: no threads for callbacks, no connection after the end."""
-
-    running = False  # makes kazoo run callbacks at once, in its own thread
-
-    def __init__(self, session_seconds: float) -> None:
-        super().__init__()
-        self.socket: socket.socket | None = None
-        self.is_greeting = False  # connected, and the server has not yet answered to that
-        self.trouble = "no name of it can be resolved"
-        # kazoo would wait for one greeting as long as the session lasts. A server that is just
-        # starting may never send it, and the session would be over before the next attempt.
-        self._greeting_seconds = max(1.0, session_seconds / 3)
-        self._refuses = False
-        self._lock = threading.Lock()
-
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-    def dispatch_callback(self, callback: Any) -> None:
-        callback.func(*callback.args)
-
-    def spawn(self, function: Callable[..., None], *args: Any, **kwargs: Any) -> threading.Thread:
-        thread = threading.Thread(
-            target=function, args=args, kwargs=kwargs, name="zookeeper", daemon=True
-        )
-        thread.start()
-        return thread
-
-    def create_socket_pair(self) -> tuple[Doorbell, Doorbell]:
-        bell = Doorbell()
-        return bell, bell
-
-    def create_connection(self, address: tuple[str, int], **options: Any) -> socket.socket:
-        where = f"{address[0]}:{address[1]}"
-        options["timeout"] = min(options["timeout"], self._greeting_seconds)
-        try:
-            made: socket.socket = super().create_connection(address, **options)
-        except OSError as error:
-            self.trouble = f"{where}: {error.strerror or error}"
-            raise
-        if type(made) is socket.socket:  # TLS reads ahead itself
-            made = ReadAheadSocket.around(made)
-        self.trouble = f"{where} takes connections, but does not answer as a ready ZooKeeper does"
-        with self._lock:
-            if not self._refuses:
-                self.socket, self.is_greeting = made, True
-                return made
-        made.close()
-        raise kazoo.exceptions.ConnectionDropped("the session is over")
-
-    def select(self, read: Any, write: Any, other: Any, timeout: float) -> Any:
-        if self.is_greeting:
-            timeout = min(timeout, self._greeting_seconds)
-        return wait_ready(read, write, timeout)
-
-    def refuse(self) -> None:
-        """No further connection for this client; the present one is cut."""
-        with self._lock:
-            self._refuses = True
-            shut_down(self.socket)
-
-    def drop(self, connection: socket.socket | None) -> None:
-        """Cut this connection, if it is still the present one: kazoo makes another."""
-        with self._lock:
-            if connection is self.socket:
-                shut_down(connection)
 
 
 def _translated(error: Exception, what: str) -> MetadataError:

@@ -9,6 +9,7 @@ the old one alive.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,21 +50,26 @@ class SessionTicket:
         return found
 
 
-async def end_session(servers: str, ticket: SessionTicket, seconds_max: float) -> bool:
+async def end_session(
+    servers: str,
+    ticket: SessionTicket,
+    seconds_max: float,
+    context: ssl.SSLContext | None = None,
+) -> bool:
     """Close the session, by any of `host:port,host:port`; False if it was over already."""
     trouble = "no server is named"
     for server in servers.partition("/")[0].split(","):
         host, _, port = server.strip().rpartition(":")
         try:
             with trio.fail_after(seconds_max):
-                return await _end(host.strip("[]"), int(port), ticket)
+                return await _end(host.strip("[]"), int(port), ticket, context)
         except (OSError, ValueError, trio.TooSlowError, trio.BrokenResourceError) as error:
             trouble = f"{server}: {error or 'no answer in time'}"
     raise StoreUnavailableError(f"end session 0x{ticket.session:x}: {trouble}")
 
 
-async def _end(host: str, port: int, ticket: SessionTicket) -> bool:
-    async with await trio.open_tcp_stream(host, port) as stream:
+async def _end(host: str, port: int, ticket: SessionTicket, context: ssl.SSLContext | None) -> bool:
+    async with await _open(host, port, context) as stream:
         hello = _CONNECT.pack(0, 0, _TIMEOUT_MS, ticket.session, len(ticket.password))
         await _send(stream, hello + ticket.password + b"\0")
         answer = await _receive(stream)
@@ -77,18 +83,25 @@ async def _end(host: str, port: int, ticket: SessionTicket) -> bool:
         return True
 
 
-async def _send(stream: trio.SocketStream, payload: bytes) -> None:
+async def _open(host: str, port: int, context: ssl.SSLContext | None) -> trio.abc.Stream:
+    stream = await trio.open_tcp_stream(host, port)
+    if context is None:
+        return stream
+    return trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
+
+
+async def _send(stream: trio.abc.Stream, payload: bytes) -> None:
     await stream.send_all(struct.pack(">i", len(payload)) + payload)
 
 
-async def _receive(stream: trio.SocketStream) -> bytes:
+async def _receive(stream: trio.abc.Stream) -> bytes:
     (length,) = struct.unpack(">i", await _receive_exactly(stream, 4))
     if not 0 <= length <= _FRAME_BYTES_MAX:
         raise ValueError(f"announces {length} bytes, as no ZooKeeper does")
     return await _receive_exactly(stream, length)
 
 
-async def _receive_exactly(stream: trio.SocketStream, size: int) -> bytes:
+async def _receive_exactly(stream: trio.abc.Stream, size: int) -> bytes:
     data = b""
     while len(data) < size:
         chunk = await stream.receive_some(size - len(data))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import select
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -56,7 +57,11 @@ def wait_ready(
     read: Sequence[_HasDescriptor], write: Sequence[_HasDescriptor], timeout: float | None
 ) -> tuple[list[_HasDescriptor], list[_HasDescriptor], list[_HasDescriptor]]:
     """Like `select.select`, for descriptors of any number and without setting anything up."""
-    ahead = [each for each in read if isinstance(each, ReadAheadSocket) and each.pending()]
+    ahead = [
+        each
+        for each in read
+        if isinstance(each, ReadAheadSocket | ssl.SSLSocket) and each.pending()
+    ]
     masks: dict[int, int] = {}
     for asked, mask in ((read, select.POLLIN), (write, select.POLLOUT)):
         for each in asked:

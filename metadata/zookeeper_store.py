@@ -17,10 +17,10 @@ from typing import Final, Self, TypeVar
 
 import trio
 
+from metadata.access import ANONYMOUS, ZookeeperAccess
 from metadata.store import (
     Change,
     ConnectionLostError,
-    MetadataError,
     Node,
     NotAuthorizedError,
     SessionExpiredError,
@@ -35,6 +35,7 @@ from metadata.zookeeper import Connection, SessionState, ZookeeperSession
 from metadata.zookeeper_ending import SessionTicket, end_session
 from metadata.zookeeper_watches import StoreWatch
 from runtime.inbox import Inbox
+from runtime.tls import Certificates, client_context
 
 T = TypeVar("T")
 _Ask = Callable[[ZookeeperSession, float], Awaitable[T]]
@@ -47,6 +48,8 @@ SESSION_SECONDS: Final = 10.0  # BookKeeper's zkTimeout
 _REQUESTS_MAX: Final = 2000
 #: How long a server may take to say goodbye before we hang up.
 _CLOSE_SECONDS: Final = 3.0
+#: How often certificates are looked at, when a connection is made.
+_REFRESH_SECONDS: Final = 60.0
 
 
 class ZookeeperStore:
@@ -70,18 +73,19 @@ class ZookeeperStore:
         *,
         session_seconds: float = SESSION_SECONDS,
         timeout_seconds: float | None = None,
-        credentials: str | None = None,
-        private: bool = False,
+        access: ZookeeperAccess = ANONYMOUS,
     ) -> Self:
         """Connect to `host:port,host:port` and see that the server takes us.
 
         `timeout_seconds` bounds every operation, this one too; by default it is as long as the
-        session. `credentials` are `user:password` for the digest scheme; with `private`, nodes
-        are made for that user alone.
+        session.
         """
-        if credentials is not None and ":" not in credentials:
-            raise MetadataError("the credentials for ZooKeeper are not of the form user:password")
-        connection = Connection(servers, session_seconds, credentials, private)
+        certificates = None
+        if access.tls is not None:
+            certificates = Certificates(
+                access.tls, client_context, refresh_seconds=_REFRESH_SECONDS
+            )
+        connection = Connection(servers, session_seconds, access, certificates)
         store = cls(connection, timeout_seconds)
         try:
             await store.exists("/")
@@ -114,8 +118,9 @@ class ZookeeperStore:
         return None if ticket is None else ticket.encode()
 
     async def end_session(self, ticket: str) -> bool:
-        servers = self._connection.servers
-        return await end_session(servers, SessionTicket.decode(ticket), self._timeout)
+        found, ours = SessionTicket.decode(ticket), self._connection.certificates
+        context = None if ours is None else ours.current()
+        return await end_session(self._connection.servers, found, self._timeout, context)
 
     async def close(self) -> None:
         self._closed = True

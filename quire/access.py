@@ -18,6 +18,7 @@ import click
 import trio
 
 from ledger_client import LedgerClient
+from metadata.access import access_of
 from metadata.cluster import Cluster, open_cluster
 from metadata.connect import open_store
 from metadata.ledgers import Ledgers
@@ -77,14 +78,10 @@ class Target:
         """The metadata store, whether or not there is a cluster in it."""
         uri = self.metadata_uri()
         config = Settings.read(self.conf).build(MetadataConfig)
-        credentials = None
-        if config.auth_user is not None and config.auth_password is not None:
-            credentials = f"{config.auth_user}:{config.auth_password.reveal()}"
         async with open_store(
             uri,
             session_seconds=config.session_timeout_ms / 1000,
-            credentials=credentials,
-            private=config.restrict_access,
+            access=access_of(config),
         ) as store:
             yield store, uri
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from runtime.config import ConfigError, option
 from runtime.logs import LEVELS, Secret
+from runtime.tls import TlsOptions
 
 PORT_MAX: Final = 65535
 
@@ -57,6 +58,26 @@ class MetadataConfig:
         None,
         doc="The password. Prefer the variable `BK_quire_zkAuthPassword` to a file.",
     )
+    tls: bool = option(
+        "quire_zkTls", False, doc="Speak TLS with ZooKeeper: name its secure port in the address."
+    )
+    tls_trust: str | None = option(
+        "quire_zkTlsTrustStore",
+        None,
+        doc="PEM: the authorities that may vouch for ZooKeeper. Unset: the operating system's.",
+    )
+    tls_certificate: str | None = option(
+        "quire_zkTlsCertificatePath", None, doc="PEM: our certificate, if ZooKeeper wants one."
+    )
+    tls_key: str | None = option("quire_zkTlsKeyStore", None, doc="PEM: its key.")
+    tls_key_password_file: str | None = option(
+        "quire_zkTlsKeyStorePasswordPath", None, doc="A file with the password of the key."
+    )
+    tls_check_hostname: bool = option(
+        "quire_zkTlsHostnameVerification",
+        True,
+        doc="Want ZooKeeper's certificate to name the host that is dialled.",
+    )
 
     def __post_init__(self) -> None:
         credentials = (self.auth_scheme, self.auth_user, self.auth_password)
@@ -65,10 +86,23 @@ class MetadataConfig:
                 "quire_zkAuthScheme, quire_zkAuthUser and quire_zkAuthPassword belong together: "
                 "set all three or none"
             )
+        if not self.tls and (self.tls_trust or self.tls_certificate or self.tls_key):
+            raise ConfigError("quire_zkTls is false, and files for it are named: set it to true")
         if not self.root_path.startswith("/") or self.root_path.rstrip("/") != self.root_path:
             raise ConfigError(
                 f"zkLedgersRootPath is {self.root_path!r}; it must begin with / and not end with it"
             )
+
+    def tls_options(self) -> TlsOptions | None:
+        if not self.tls:
+            return None
+        return TlsOptions(
+            trust=self.tls_trust,
+            certificate=self.tls_certificate,
+            key=self.tls_key,
+            key_password_file=self.tls_key_password_file,
+            check_hostname=self.tls_check_hostname,
+        )
 
     def uri(self) -> str:
         """The metadata service; built from `zkServers` as Apache builds it when there is no URI."""

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: The only modules that may import a library.
 DOORS: dict[str, tuple[str, ...]] = {
-    "kazoo": ("metadata/zookeeper.py",),
+    "kazoo": ("metadata/zookeeper.py", "metadata/zookeeper_handler.py"),
     "rocksdict": ("bookie/storage/index.py",),
     "prometheus_client": ("runtime/metrics.py",),
     "pyspark": ("spark/",),

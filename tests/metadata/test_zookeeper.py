@@ -10,14 +10,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 import trio
 
+from metadata.access import ZookeeperAccess
 from metadata.store import (
-    MetadataError,
     MetadataStore,
     NotAuthorizedError,
     StoreUnavailableError,
     WatchEvent,
 )
 from metadata.zookeeper_store import ZookeeperStore
+from runtime.config import ConfigError
 from tests.metadata.store_session_suite import StoreSuite
 from tests.metadata.store_suite import World, fired
 from tests.support.zookeeper import expire, fresh_root, opened_store, shared_zookeeper
@@ -71,9 +72,9 @@ async def test_private_nodes_need_credentials() -> None:
             await store.create(f"{root}/a")
 
 
-async def test_credentials_are_refused_unless_they_are_user_and_password() -> None:
-    with pytest.raises(MetadataError, match="user:password"):
-        await ZookeeperStore.connect(shared_zookeeper().address, credentials="quire")
+def test_credentials_are_refused_unless_they_are_user_and_password() -> None:
+    with pytest.raises(ConfigError, match="belong together"):
+        ZookeeperAccess(scheme="digest", user="quire")
 
 
 async def test_an_address_where_nobody_listens_is_named() -> None:

@@ -26,9 +26,12 @@ from pathlib import Path
 
 import trio
 
+from metadata.access import ZookeeperAccess
 from metadata.store import MetadataStore
 from metadata.zookeeper_store import ZookeeperStore
 from runtime.local_zookeeper import LocalZookeeper
+from runtime.logs import Secret
+from runtime.tls import TlsOptions
 
 #: For one operation: how busy the machine is must not decide a test.
 PATIENCE_SECONDS = 30.0
@@ -58,6 +61,18 @@ async def fresh_root(store: MetadataStore) -> str:
     return await store.create(fresh_root_path(), open_acl=True)
 
 
+def access_for(
+    credentials: str | None, *, private: bool = False, tls: TlsOptions | None = None
+) -> ZookeeperAccess:
+    """`user:password` for the digest scheme, or nobody."""
+    if credentials is None:
+        return ZookeeperAccess(private=private, tls=tls)
+    user, _, password = credentials.partition(":")
+    return ZookeeperAccess(
+        scheme="digest", user=user, password=Secret(password), private=private, tls=tls
+    )
+
+
 @asynccontextmanager
 async def opened_store(
     address: str | None = None,
@@ -66,14 +81,14 @@ async def opened_store(
     timeout_seconds: float | None = PATIENCE_SECONDS,
     credentials: str | None = None,
     private: bool = False,
+    tls: TlsOptions | None = None,
 ) -> AsyncIterator[ZookeeperStore]:
     """A store on the shared server, or on another one; closed afterwards."""
     store = await ZookeeperStore.connect(
         shared_zookeeper().address if address is None else address,
         session_seconds=session_seconds,
         timeout_seconds=timeout_seconds,
-        credentials=credentials,
-        private=private,
+        access=access_for(credentials, private=private, tls=tls),
     )
     try:
         yield store
