@@ -25,7 +25,7 @@ _LATE_SECONDS: Final = 2.0
 def _run() -> None:
     is_broken = BROKEN in os.environ
     files = FaultyFiles(Path(sys.argv[1]), broken=is_broken)
-    bookie.settings.OSFileSystem = lambda: files  # type: ignore[assignment, misc]
+    vars(bookie.settings)["OSFileSystem"] = lambda: files
     if is_broken:
         threading.Thread(target=_sync_late, args=(files,), daemon=True).start()
     sys.argv = ["quire", "bookie", *sys.argv[2:]]

@@ -261,7 +261,7 @@ class Checker:
         if ledger.delete_begun is None and ledger.confirmed >= 0:
             self._judge_reads(number, ledger)
 
-    def _judge_end(self, number: int, ledger: _Ledger, end: int, lengths: set[int | None]) -> None:
+    def _judge_end(self, number: int, ledger: _Ledger, end: int, lengths: set[int]) -> None:
         if ledger.confirmed > end:
             self.counts.lost += ledger.confirmed - end
             self._say("lost", number, f"{ledger.confirmed} was confirmed, it ends at {end}")

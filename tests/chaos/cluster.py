@@ -24,7 +24,7 @@ from metadata.uri import parse_metadata_uri
 from tests.chaos.bookie_process import BROKEN
 from tests.chaos.network import Network
 from tests.chaos.processes import Process
-from tests.chaos.zookeeper import CLIENT_PORT, ZookeeperServer, wait_quorum
+from tests.chaos.zookeeper import ZookeeperServer, wait_quorum
 
 BOOKIE_PORT: Final = 3181
 SMALL_DISK_MIB: Final = 160
@@ -34,7 +34,8 @@ SESSION_SECONDS: Final = 4.0
 class Bookie(Process):
     def __init__(self, name: str, folder: Path, network: Network, number: int, uri: str) -> None:
         super().__init__(name, folder, network)
-        self.bookie_id = f"{network.address(name)}:{BOOKIE_PORT}"
+        place = network.serve(name, BOOKIE_PORT)
+        self.bookie_id = place.public
         self.orders = folder / "orders.json"
         self.is_broken = False
         self.disk = folder / "disk"
@@ -47,9 +48,9 @@ class Bookie(Process):
             "metadataServiceUri": uri,
             "journalDirectories": self.disk / "journal",
             "ledgerDirectories": ",".join(map(str, directories)),
-            "bookiePort": BOOKIE_PORT,
+            "bookiePort": place.port,
+            "advertisedAddress": network.address(name),
             "allowLoopback": "true",
-            **network.listen_lines(name),
             # Small files and short intervals: everything that happens to a bookie in a month
             # shall happen within minutes.
             "journalMaxSizeMB": 4,
@@ -69,6 +70,8 @@ class Bookie(Process):
             "dataIntegrityChecking": "true",
             "zkTimeout": int(SESSION_SECONDS * 1000),
         }
+        if place.host != network.address(name):
+            self.settings["listeningInterface"] = "lo"
         if not self.has_small_disk:
             for key in ("diskUsageThreshold", "diskUsageWarnThreshold", "diskUsageLwmThreshold"):
                 self.settings[key] = 0.999
@@ -158,7 +161,7 @@ class ChaosCluster:
         self.zookeepers = [
             ZookeeperServer(f"zk{n}", folder / f"zk{n}", network, n) for n in (1, 2, 3)
         ]
-        servers = ";".join(f"{one.address}:{CLIENT_PORT}" for one in self.zookeepers)
+        servers = ";".join(one.place.public for one in self.zookeepers)
         self.uri = f"zk://{servers}/ledgers"
         self.bookies: list[Bookie] = []
         for number in range(1, bookies + 1):

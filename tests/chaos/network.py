@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 CONTROLLER: Final = "controller"  # this process; nobody is ever cut off from it
 INSIDE: Final = "QUIRE_CHAOS_INSIDE"
@@ -34,6 +34,12 @@ class Cut(Enum):
     SLOW = "slow"  # every packet takes half a second longer
 
 
+class Place(NamedTuple):
+    host: str  # to listen on
+    port: int
+    public: str  # address and port for others
+
+
 class Network(Protocol):
     kind: str
     cuts: frozenset[Cut]  # what this network can do
@@ -49,8 +55,8 @@ class Network(Protocol):
     def environment(self, name: str) -> dict[str, str]:
         """What its Python processes need to know of the network."""
 
-    def listen_lines(self, name: str) -> dict[str, object]:
-        """Settings of a bookie on this host."""
+    def serve(self, name: str, port: int) -> Place:
+        """Where a server on this host shall listen, and where others find it."""
 
     def cut(self, one: str, other: str, how: Cut) -> None: ...
 
@@ -126,13 +132,14 @@ class NamespaceNetwork:
     def environment(self, name: str) -> dict[str, str]:
         return {}
 
-    def listen_lines(self, name: str) -> dict[str, object]:
-        return {"advertisedAddress": self.address(name)}
+    def serve(self, name: str, port: int) -> Place:
+        return Place(self.address(name), port, f"{self.address(name)}:{port}")
 
     def cut(self, one: str, other: str, how: Cut) -> None:
         assert CONTROLLER not in (one, other), "the controller keeps its view of everybody"
         here, there = self.prefix(one), self.address(other)
         both = (("INPUT", "-s"), ("OUTPUT", "-d"))
+        rules: list[tuple[str, ...]] = []
         match how:
             case Cut.SILENT:
                 rules = [(chain, flag, there, "-j", "DROP") for chain, flag in both]

@@ -24,6 +24,7 @@ class ZookeeperServer(Process):
         super().__init__(name, folder, network)
         self.number = number
         self.address = network.address(name)
+        self.place = network.serve(name, CLIENT_PORT)
 
     def configure(self, members: list[ZookeeperServer]) -> None:
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
@@ -31,7 +32,7 @@ class ZookeeperServer(Process):
         (self.folder / "log4j2.properties").write_text(_LOGGING)
         servers = [
             f"server.{one.number}={one.address}:{_PEER_PORT}:{_ELECTION_PORT};"
-            f"{one.address}:{CLIENT_PORT}"
+            f"{one.place.host}:{one.place.port}"
             for one in members
         ]
         lines = [
@@ -59,7 +60,8 @@ class ZookeeperServer(Process):
         """`leader`, `follower`, or nothing while it is neither."""
         answer = b""
         try:
-            with socket.create_connection((self.address, CLIENT_PORT), timeout=1.0) as connection:
+            place = (self.place.host, self.place.port)  # not by a proxy: it may be cut
+            with socket.create_connection(place, timeout=1.0) as connection:
                 connection.sendall(b"srvr")
                 while chunk := connection.recv(65536):
                     answer += chunk
