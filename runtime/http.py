@@ -82,8 +82,14 @@ async def serving_http(
     scheme = "http" if tls is None else "https"
 
     async def handle(stream: ByteStream) -> None:
-        transport = _Transport(stream, (listener.host, listener.port), bounds.send_seconds)
         async with trio.open_nursery() as nursery:
+            transport = _Transport(
+                stream,
+                (listener.host, listener.port),
+                bounds.send_seconds,
+                # The protocol drops what is sent to nobody: an application would never notice.
+                on_broken=nursery.cancel_scope.cancel,
+            )
             # The protocol shields what it sends from being cancelled; closing reaches it.
             nursery.start_soon(_close_when_cancelled, stream)
             try:
@@ -202,20 +208,33 @@ class _Ends:
 class _Transport(trio.abc.HalfCloseableStream):
     """A byte stream of ours in trio's form, with a bound on how long the peer may not read."""
 
-    def __init__(self, stream: ByteStream, server: tuple[str, int], send_seconds: float) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        server: tuple[str, int],
+        send_seconds: float,
+        *,
+        on_broken: Callable[[], None],
+    ) -> None:
         client, _, port = stream.peer.rpartition(":")
         self._stream = stream
         self._send_seconds = send_seconds
+        self._on_broken = on_broken
         self.socket = _Ends((client.strip("[]"), int(port)), server)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         if isinstance(data, bytearray):
             data = memoryview(data)
-        with trio.move_on_after(self._send_seconds) as waiting, _as_trio():
-            await self._stream.send_all(data)
-        if waiting.cancelled_caught:
+        try:
+            with trio.fail_after(self._send_seconds), _as_trio():
+                await self._stream.send_all(data)
+        except trio.TooSlowError:
             self._stream.close(reset=True)
-            raise trio.BrokenResourceError("the client does not read")
+            self._on_broken()
+            raise trio.BrokenResourceError("the client does not read") from None
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._on_broken()
+            raise
 
     async def wait_send_all_might_not_block(self) -> None:
         with _as_trio():
@@ -291,6 +310,7 @@ class _Bounded:
         async def watched(message: Message) -> None:
             nonlocal started
             started = True
+            await trio.lowlevel.checkpoint_if_cancelled()  # what is sent below is shielded
             await send(message)
 
         try:
