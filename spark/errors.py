@@ -108,9 +108,12 @@ def coded(error: LedgerError) -> SourceError:
     if isinstance(error, SourceError):
         return error
     code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
+    text = str(error)
+    if error.ledger_id is not None:
+        text = text.removeprefix(f"ledger {error.ledger_id}: ")  # the code says it already
     found = SourceError(
         code,
-        str(error),
+        text,
         ledger_id=error.ledger_id,
         entry_id=error.entry_id,
         bookie_id=error.bookie_id,

@@ -8,16 +8,17 @@ needs travels in its partition, so that a thousand tasks ask the metadata store 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
 import trio
 
-from ledger_client import LedgerClient, LedgerGoneError, MetadataUnavailableError
+from ledger_client import LedgerClient, MetadataUnavailableError
 from ledger_client.arrow import entry_bytes_of
 from ledger_client.environment import check_password
+from ledger_client.records import read_records
 from metadata.model import Fragment, LedgerMetadata
 from spark import credentials
 from spark.core.selection import ByCustom, Committed, Listed, Selection
@@ -41,6 +42,9 @@ T = TypeVar("T")
 
 #: Ledgers in one plan. Each takes some hundred bytes here until its partition is on its way.
 LEDGERS_MAX: Final = 1_000_000
+#: Records that are asked for at a time, and how often that is under way.
+_PART_LEDGERS: Final = 100
+_PARTS: Final = 2
 #: Warnings about single ledgers, before they are only counted.
 _WARNINGS_MAX: Final = 20
 
@@ -97,13 +101,14 @@ class Resolver:
     async def ranges(self) -> list[PlannedRange]:
         """What there is to read, in order, clipped by the positions of the options."""
         ids = self._clipped(await self._ids())
-        found = await map_parallel(self._range, ids)
-        return [planned for planned in found if planned is not None]
+        found = await map_parallel(self._some_ranges, _parts(ids), parallel=_PARTS)
+        return [planned for part in found for planned in part if planned is not None]
 
     async def records(self) -> list[LedgerMetadata]:
         """The records of the selected ledgers, in order; open ones are never left out."""
-        found = await map_parallel(partial(self._record, with_custom=True), await self._ids())
-        return [metadata for metadata in found if metadata is not None]
+        job = partial(self._some_records, with_custom=True)
+        found = await map_parallel(job, _parts(await self._ids()), parallel=_PARTS)
+        return [metadata for part in found for metadata in part]
 
     # ------------------------------------------------------------------ ids
 
@@ -145,14 +150,33 @@ class Resolver:
                 f"{self._options.selection}",
             ) from None
 
+    # ------------------------------------------------------------------ some ledgers
+
+    async def _some_records(
+        self, ledger_ids: Sequence[int], *, with_custom: bool
+    ) -> list[LedgerMetadata]:
+        found = await read_records(self._client, ledger_ids)
+        taken = (
+            self._taken(ledger_id, metadata, with_custom=with_custom)
+            for ledger_id, metadata in zip(ledger_ids, found, strict=True)
+        )
+        return [metadata for metadata in taken if metadata is not None]
+
+    async def _some_ranges(self, ledger_ids: Sequence[int]) -> list[PlannedRange | None]:
+        found = await self._some_records(ledger_ids, with_custom=self._with_custom)
+        growing = [metadata for metadata in found if metadata.last_entry_id is None]
+        ends = await map_parallel(self._open_end, growing)
+        open_ends = {m.ledger_id: end for m, end in zip(growing, ends, strict=True)}
+        return [self._range(metadata, open_ends.get(metadata.ledger_id)) for metadata in found]
+
     # ------------------------------------------------------------------ one ledger
 
-    async def _record(self, ledger_id: int, *, with_custom: bool) -> LedgerMetadata | None:
+    def _taken(
+        self, ledger_id: int, metadata: LedgerMetadata | None, *, with_custom: bool
+    ) -> LedgerMetadata | None:
         """None if the ledger is not meant, or is gone and may be."""
         selection = self._options.selection
-        try:
-            metadata = await self._client.metadata(ledger_id)
-        except LedgerGoneError:
+        if metadata is None:
             if not _is_named(selection, ledger_id):
                 return None  # deleted between the listing and now
             if self._options.fail_on_data_loss:
@@ -161,7 +185,7 @@ class Resolver:
                     "there is no such ledger: it was deleted, or the id is wrong; "
                     "failOnDataLoss=false passes it over",
                     ledger_id=ledger_id,
-                ) from None
+                )
             self._warn("%s ledger=%d: passed over", Code.LEDGER_NOT_FOUND, ledger_id)
             return None
         if isinstance(selection, ByCustom) and not selection.takes(metadata):
@@ -176,18 +200,15 @@ class Resolver:
         ensemble = self._ensembles.setdefault(fragment.ensemble, fragment.ensemble)
         return Fragment(fragment.first_entry_id, ensemble)
 
-    async def _range(self, ledger_id: int) -> PlannedRange | None:
-        metadata = await self._record(ledger_id, with_custom=self._with_custom)
-        if metadata is None:
-            return None
+    def _range(
+        self, metadata: LedgerMetadata, open_end: tuple[int, float] | None
+    ) -> PlannedRange | None:
+        ledger_id, last = metadata.ledger_id, metadata.last_entry_id
         entry_bytes = entry_bytes_of(metadata)
-        if metadata.last_entry_id is not None:
-            last = metadata.last_entry_id
-        else:
-            found = await self._open_end(metadata)
-            if found is None:
+        if last is None:
+            if open_end is None:
                 return None
-            last, entry_bytes = found
+            last, entry_bytes = open_end
         first = 0
         start, end = self._options.starting_position, self._options.ending_position
         if start is not None and start.ledger_id == ledger_id:
@@ -230,6 +251,10 @@ class Resolver:
             _log.warning(message, *arguments)
         elif self._warnings == _WARNINGS_MAX + 1:
             _log.warning("further ledgers are passed over without a word")
+
+
+def _parts(ids: list[int]) -> list[list[int]]:
+    return [ids[i : i + _PART_LEDGERS] for i in range(0, len(ids), _PART_LEDGERS)]
 
 
 def _is_named(selection: Selection, ledger_id: int) -> bool:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
 from ledger_client.sync import LedgerClient
 from spark.core.commits import Identity
 from spark.errors import SourceError, coding
+from spark.options import parse_sink
 from spark.sink import LedgerBatchWriter, LedgerStreamWriter
+from spark.sink_task import write_part
 from tests.ledger_client.live.cluster import LiveCluster
-from tests.spark.sinks import SHAPE, committed_rows, ledgers_of, on_commits, written
+from tests.spark.sinks import SHAPE, batch_of, committed_rows, ledgers_of, on_commits, written
 
 PAYLOADS = StructType().add("payload", "binary")
 DAY_MS = 24 * 3600 * 1000
@@ -235,3 +238,20 @@ def test_stream_writer_refuses_to_begin_anew_with_each_batch() -> None:
 def test_columns_of_a_read_can_be_written_back(cluster: LiveCluster) -> None:
     schema = StructType().add("ledger_id", "long").add("payload", "string").add("length", "integer")
     LedgerBatchWriter(options_of(cluster), schema)
+
+
+def test_ledger_that_somebody_recovers_while_it_is_written_fails_with_its_code(
+    cluster: LiveCluster, client: LedgerClient
+) -> None:
+    job = Identity("fenced")
+    parsed = parse_sink(options_of(cluster))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of([b"row"] * 10)
+        (ledger_id,) = ledgers_of(client, "fenced")
+        client.open(ledger_id).close()  # with recovery: the writer is fenced
+        for _ in range(100):
+            yield batch_of([b"row"] * 10)
+
+    with pytest.raises(SourceError, match=r"^LEDGER_FENCED "), coding():
+        write_part(parsed, job, batches(), partition=0, attempt=0)
