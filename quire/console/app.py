@@ -159,8 +159,12 @@ def _problem(status: int, text: str) -> JSONResponse:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path}"
-    text = {404: f"{what}: there is no such page", 405: f"{what}: another method is needed"}
-    response = _problem(error.status_code, text.get(error.status_code, str(error.detail)))
+    # What the framework says by itself, in words that tell more.
+    text = {
+        "Not Found": f"{what}: there is no such page",
+        "Method Not Allowed": f"{what}: another method is needed",
+    }
+    response = _problem(error.status_code, text.get(error.detail, error.detail))
     response.headers.update(error.headers or {})
     return response
 

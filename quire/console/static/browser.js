@@ -54,9 +54,9 @@ export class Browser {
       const shown = show(payload, format);
       const cut = entry.bytes > payload.length ? `, the first ${bytes(payload.length)} of them` : "";
       return el("li", {},
-        el("div", { class: "entry-head" }, el("span", { class: "mono", text: entry.id }),
-          el("span", { class: "hint", text: `${bytes(entry.bytes)}${cut}, ${shown.as}` })),
-        el("pre", { tabindex: shown.text.length > 400 ? "0" : null, text: shown.text }));
+        el("span", { class: "mono entry-id", text: entry.id }),
+        el("pre", { tabindex: shown.text.length > 400 ? "0" : null, text: shown.text }),
+        el("span", { class: "hint", text: `${bytes(entry.bytes)}${cut}, ${shown.as}` }));
     }));
   }
 }

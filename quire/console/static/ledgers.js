@@ -133,7 +133,7 @@ export class LedgerDetail {
     const shown = ledger.fragments.length;
     const hidden = ledger.fragmentCount - shown;
     setText($("stripes-hint"), `${plural(ledger.fragmentCount, "fragment", "fragments")}${hidden > 0 ? `, the last ${shown} are shown` : ""}. ` +
-      "A bookie's row is filled where it holds copies; where single entries are too narrow to draw, the tint says how many of them it holds.");
+      "A bookie's row is filled where it holds an entry; where there are too many to draw, one in every few is.");
   }
 
   #drawLac(ledger, timeMs) {
@@ -186,7 +186,7 @@ export function drawStripes(container, ledger, states) {
     drawPiece(root, piece, x, widths[index], names, ledger, states);
     const label = index === 0 || widths[index] > 34 ? piece.first : "";
     root.append(
-      svg("line", { x1: x, x2: x, y1: 0, y2: names.length * ROW, class: "stripe-edge" }),
+      svg("line", { x1: x, x2: x, y1: 0, y2: height - 8, class: "stripe-edge" }),
       svg("text", { x: x + 3, y: names.length * ROW + 14, class: "stripe-axis", text: label }),
     );
     x += widths[index];
@@ -200,25 +200,33 @@ export function drawStripes(container, ledger, states) {
 function drawPiece(root, piece, x, width, names, ledger, states) {
   const size = ledger.ensembleSize;
   const copies = ledger.writeQuorum;
-  const cells = piece.count;
+  const step = stepOf(piece.count, Math.floor(width / CELL_MIN), size);
+  const cells = Math.ceil(piece.count / step);
   const cellWidth = cells ? width / cells : 0;
   piece.ensemble.forEach((name, slot) => {
     const y = names.indexOf(name) * ROW + 2;
     const state = states.get(name) ?? "absent";
     const className = `stripe ${state}`;
-    if (copies === size || cellWidth < CELL_MIN || cells === 0) {
-      const mark = svg("rect", { x: x + 1, y, width: Math.max(1, width - 2), height: ROW - 4, rx: 2, class: className });
-      mark.setAttribute("fill-opacity", cells === 0 ? "0.15" : String(Math.max(0.3, copies / size)));
-      mark.append(svg("title", { text: `${name}: ${copies} of ${size} entries from ${piece.first} on, ${state}` }));
-      root.append(mark);
+    if (copies === size || cells === 0) {
+      const opacity = cells === 0 ? "0.15" : "1";
+      root.append(svg("rect", { x: x + 1, y, width: Math.max(1, width - 2), height: ROW - 4, rx: 2, class: className, "fill-opacity": opacity }));
       return;
     }
     for (let cell = 0; cell < cells; cell += 1) {
       // An entry is on the write quorum's bookies from its own slot on, round the ensemble.
-      if (((slot - ((piece.start + cell) % size)) % size + size) % size >= copies) continue;
+      const own = (piece.start + cell * step) % size;
+      if ((slot - own + size) % size >= copies) continue;
       root.append(svg("rect", { x: x + cell * cellWidth + 0.6, y, width: Math.max(1, cellWidth - 1.2), height: ROW - 4, rx: 1.5, class: className }));
     }
   });
+}
+
+// Every how manyth entry is drawn: few enough to be seen, and such that neighbours differ as entries
+// do, so that the stripes keep their pattern.
+function stepOf(count, cellsMax, size) {
+  let step = Math.max(1, Math.ceil(count / Math.max(1, cellsMax)));
+  while (step > 1 && step % size !== 1 % size) step += 1;
+  return step;
 }
 
 // In proportion to the entries, but every fragment wide enough to be seen.

@@ -19,7 +19,7 @@ let mostBytes = 0;
 let toast = null;
 let latest = null;
 
-const throughput = new Chart($("chart-throughput"), "Throughput, entries a second", [
+const throughput = new Chart($("chart-throughput"), "Entries a second, each copy counted", [
   { name: "adds", key: "adds", className: "series-a" },
   { name: "reads", key: "reads", className: "series-b" },
 ], rate);
@@ -128,7 +128,7 @@ function drawRecovery(recovery) {
   const { forecast } = recovery;
   let line = "Every ledger has all of its copies.";
   if (forecast.ledgers > 0) {
-    line = `${plural(forecast.ledgers, "ledger lacks", "ledgers lack")} copies: ${plural(forecast.fragments, "fragment", "fragments")}, ${bytes(forecast.bytesLeft)} to copy`;
+    line = `${plural(forecast.ledgers, "ledger lacks", "ledgers lack")} copies: ${plural(forecast.fragments, "fragment", "fragments")}, ${forecast.bytesLeft ? `${bytes(forecast.bytesLeft)} to copy` : "as long as they get until they are closed"}`;
     const left = seconds(forecast.secondsLeft);
     if (forecast.parked) line += `; ${forecast.parked} stuck`;
     if (!recovery.enabled) line += "; re-replication is switched off";
@@ -141,7 +141,7 @@ function drawRecovery(recovery) {
   $("recovery-progress").value = mostBytes ? 1 - forecast.bytesLeft / mostBytes : 0;
   facts($("recovery-facts"), [
     ["Auditor", recovery.auditor ?? "nobody"],
-    ["Switched", recovery.enabled ? "on" : "off"],
+    ["Allowed", recovery.enabled ? "yes" : "no, it is switched off"],
     ["Waits after a loss", `${recovery.delaySeconds ?? 0} s`],
     ["Rate", forecast.bytesPerSecond === null ? "not known yet" : `${bytes(forecast.bytesPerSecond)}/s`],
     ...Object.entries(recovery.lastChecks).map(([name, ms]) => [`Last check of ${name}`, ms === null ? "never" : moment(ms)]),
