@@ -53,6 +53,7 @@ from ledger_client.core.topology_placement import (  # noqa: E402
     RegionAware,
     ZoneAware,
 )
+from ledger_client.entrance import ClientAuth, EntranceError, SaslDigest  # noqa: E402
 from ledger_client.entries import EntryReader, LedgerEntry  # noqa: E402
 from ledger_client.errors import (  # noqa: E402
     BookieFailedError,
@@ -72,14 +73,19 @@ from ledger_client.errors import (  # noqa: E402
 )
 from ledger_client.health import ClientStatistics, CorruptCopy  # noqa: E402
 from ledger_client.reader import LedgerReader  # noqa: E402
+from ledger_client.security import Security, read_security  # noqa: E402
 from ledger_client.tail import LedgerTail  # noqa: E402
 from ledger_client.topology import Topology, TopologyScript, TopologyTable  # noqa: E402
 from ledger_client.weights import SpaceOptions  # noqa: E402
 from ledger_client.writer import LedgerWriter  # noqa: E402
+from metadata.access import ZookeeperAccess  # noqa: E402
 from metadata.discovery import Bookies  # noqa: E402
 from metadata.ledgers import LedgerExistsError  # noqa: E402
 from metadata.model import LedgerMetadata  # noqa: E402
 from metadata.update import LedgerClosedError, LedgerGoneError  # noqa: E402
+from runtime.jaas import Login  # noqa: E402
+from runtime.logs import Secret  # noqa: E402
+from runtime.tls import TlsOptions  # noqa: E402
 from wire.errors import (  # noqa: E402
     BadRequestError,
     BookieUnavailableError,
@@ -98,6 +104,7 @@ __all__ = [
     "BookieUnavailableError",
     "Bookies",
     "ChangeMode",
+    "ClientAuth",
     "ClientClosedError",
     "ClientStatistics",
     "CorruptCopy",
@@ -105,6 +112,7 @@ __all__ = [
     "DefaultPolicy",
     "DigestType",
     "DuplicateEntryIdError",
+    "EntranceError",
     "EntryReader",
     "EntryTooLargeError",
     "FencedError",
@@ -120,6 +128,7 @@ __all__ = [
     "LedgerReader",
     "LedgerTail",
     "LedgerWriter",
+    "Login",
     "MetadataUnavailableError",
     "NoSuchEntryError",
     "NotEnoughBookiesError",
@@ -130,8 +139,12 @@ __all__ = [
     "ReadOptions",
     "RecoveryError",
     "RegionAware",
+    "SaslDigest",
+    "Secret",
+    "Security",
     "SpaceOptions",
     "StormLimits",
+    "TlsOptions",
     "TooManyChangesError",
     "Topology",
     "TopologyScript",
@@ -142,4 +155,6 @@ __all__ = [
     "WriterOptions",
     "WrongDigestTypeError",
     "ZoneAware",
+    "ZookeeperAccess",
+    "read_security",
 ]

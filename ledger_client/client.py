@@ -19,6 +19,7 @@ from ledger_client.core.placement import DefaultPolicy, PlacementPolicy
 from ledger_client.core.quarantine import QuarantineOptions
 from ledger_client.core.reader import ReadOptions
 from ledger_client.creation import create_record
+from ledger_client.entrance import ClientAuth
 from ledger_client.environment import Access, Environment, check_digest_type, check_password
 from ledger_client.errors import (
     ClientClosedError,
@@ -30,10 +31,12 @@ from ledger_client.health import BookieHealth, ClientStatistics
 from ledger_client.pool import Pool
 from ledger_client.reader import LedgerReader
 from ledger_client.recovery import LedgerRecovery
+from ledger_client.security import Security, secure_network
 from ledger_client.tail import LedgerTail
 from ledger_client.topology import Topology
 from ledger_client.weights import SpaceOptions, SpaceWatch
 from ledger_client.writer import LedgerWriter
+from metadata.access import ANONYMOUS, ZookeeperAccess
 from metadata.cluster import open_cluster
 from metadata.connect import open_store
 from metadata.discovery import Bookies, BookieWatcher
@@ -42,7 +45,8 @@ from metadata.model import LedgerMetadata, new_ledger
 from metadata.update import LedgerGoneError, VersionedLedger
 from metadata.uri import parse_metadata_uri
 from metadata.zookeeper_store import SESSION_SECONDS
-from runtime.sockets import Network, SocketNetwork
+from runtime.sockets import Network
+from runtime.tls import TlsOptions
 from wire.errors import BadRequestError
 from wire.types import BookieId, DigestType, LedgerId
 
@@ -63,16 +67,21 @@ class LedgerClient:
         space: SpaceOptions | None = None,
         quarantine: QuarantineOptions | None = None,
         session_seconds: float = SESSION_SECONDS,
+        tls: TlsOptions | None = None,
+        auth: ClientAuth | None = None,
+        zookeeper: ZookeeperAccess = ANONYMOUS,
         network: Network | None = None,
         chance: random.Random | None = None,
     ) -> None:
+        """`tls`, `auth` and `zookeeper` say whom to trust and who we are; see `security.py`."""
         self._uri = parse_metadata_uri(uri)
         self._policy = policy or DefaultPolicy()
         self._topology = topology
         self._space = None if space is None else SpaceWatch(space)
         self._quarantine = quarantine
         self._session_seconds = session_seconds
-        self._network = network or SocketNetwork()
+        self._zookeeper = zookeeper
+        self._network = secure_network(Security(tls=tls, auth=auth), network)
         self._chance = chance or random.Random()
         self._stack = AsyncExitStack()
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
@@ -84,7 +93,9 @@ class LedgerClient:
         try:
             with reaching_metadata(f"the cluster at {self._uri} cannot be opened"):
                 store = await self._stack.enter_async_context(
-                    open_store(self._uri, session_seconds=self._session_seconds)
+                    open_store(
+                        self._uri, session_seconds=self._session_seconds, access=self._zookeeper
+                    )
                 )
                 cluster = await open_cluster(store, self._uri)
             watcher = BookieWatcher(store, cluster.root)

@@ -23,11 +23,13 @@ from typing import Final
 import trio
 
 from ledger_client.core.commands import Outcome
+from ledger_client.entrance import EntranceError
 from ledger_client.health import BookieHealth
 from ledger_client.requests import Adds, Answer, Request, Sink
 from metadata.service_info import Endpoint
 from metadata.update import Backoff
 from runtime.sockets import ByteStream, Network
+from runtime.tls_stream import TlsBrokenError
 from wire.errors import LedgerError
 from wire.framing import FrameBuffer
 from wire.types import BookieId
@@ -170,6 +172,8 @@ class Connection(ABC):
             endpoint = self.place.endpoint
             with scope:
                 return await self._network.connect(endpoint.host, endpoint.port)
+        except EntranceError as error:
+            why = self._note_refusal(error)
         except (OSError, LedgerError) as error:
             why = str(error)
         if trio.current_time() < scope.deadline and scope.cancelled_caught:
@@ -179,6 +183,14 @@ class Connection(ABC):
         self._on_failure()
         self._end_waiting(Outcome.NOT_CONNECTED)
         return None
+
+    def _note_refusal(self, error: Exception) -> str:
+        """For whoever reads the log, once per reason, and for the errors that come of it."""
+        why = str(error)
+        if self._health.refusals.get(self.bookie_id) != why:
+            self._health.refusals[self.bookie_id] = why
+            _log.warning("bookie %s cannot be used: %s", self.bookie_id, why)
+        return why
 
     def _on_failure(self) -> None:
         now = trio.current_time()
@@ -220,6 +232,9 @@ class Connection(ABC):
             while data := await stream.receive_some(RECEIVE_BYTES):
                 self._receive(data)
             why = "the bookie closed it"
+        except (EntranceError, TlsBrokenError) as error:
+            # As the first word of a bookie it means that our certificate is not accepted.
+            why = str(error) if self._has_answered else self._note_refusal(error)
         except (OSError, trio.ClosedResourceError, LedgerError) as error:
             why = str(error)
         if not self._is_closed:

@@ -184,7 +184,8 @@ class EntryReader:
                 case ReadMetadata():
                     self._wants_metadata = True
                 case ReadEnded(failure):
-                    self._is_over, self._failure = True, failure
+                    self._is_over = True
+                    self._failure = failure and self._environment.explained(failure)
                 case MarkSlow(bookie_id):
                     self._environment.on_slow(bookie_id)
                 case ReportCorruption(entry_id, bookie_id):

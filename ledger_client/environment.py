@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 from weakref import WeakSet
 
 import trio
 
+from ledger_client.core.commands import Failure, FailureKind
 from ledger_client.core.placement import (
     Cluster,
     PlacementPolicy,
@@ -26,6 +28,19 @@ from metadata.ledgers import Ledgers
 from wire.digest import Digest, digest_for, master_key
 from wire.errors import UnauthorizedError
 from wire.types import BookieId, DigestType, LedgerId
+
+#: Failures that a bookie which did not let us in may be the reason for.
+_FOR_WANT_OF_BOOKIES: Final = frozenset(
+    {
+        FailureKind.BOOKIE_FAILED,
+        FailureKind.NOT_COVERED,
+        FailureKind.NOT_ENOUGH_BOOKIES,
+        FailureKind.NOT_READ,
+        FailureKind.QUORUM_TIMEOUT,
+        FailureKind.TOO_MANY_CHANGES,
+    }
+)
+_REASONS_MAX: Final = 3
 
 
 class Handle(Protocol):
@@ -102,6 +117,14 @@ class ReadEnvironment:
     def read_order(self, slots: Sequence[int], ensemble: Sequence[BookieId]) -> Sequence[int]:
         return self.policy.read_order(slots, ensemble, self.cluster, self.pool.health)
 
+    def explained(self, failure: Failure) -> Failure:
+        """The same, with the reason why bookies that are there could not be used."""
+        refusals = self.pool.known.refusals
+        if not refusals or failure.kind not in _FOR_WANT_OF_BOOKIES:
+            return failure
+        why = "; ".join(refusals[name] for name in sorted(refusals)[:_REASONS_MAX])
+        return replace(failure, message=f"{failure.message} ({why})")
+
     def on_corruption(self, copy: CorruptCopy) -> None:
         self.pool.known.on_corruption(copy, trio.current_time())
 
@@ -165,7 +188,7 @@ class Environment(ReadEnvironment):
 
 def check_password(ledger_id: LedgerId, stored: bytes | None, given: bytes) -> None:
     """Fail early, where the record knows better. The oldest records do not; then bookies will."""
-    if stored is not None and stored != given:
+    if stored is not None and not hmac.compare_digest(stored, given):
         error = UnauthorizedError(
             f"ledger {ledger_id} has another password than the one given: ask its owner"
         )

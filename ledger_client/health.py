@@ -78,6 +78,8 @@ class BookieHealth:
         self._quarantine = Quarantine(options)
         self._failed_at: dict[BookieId, float] = {}  # the latest that nothing good has followed
         self._slow_until: dict[BookieId, float] = {}
+        #: Bookies that are there and that we cannot use, for want of trust, and why.
+        self.refusals: dict[BookieId, str] = {}
         self._corruptions = 0
         self._corrupt_copies: deque[CorruptCopy] = deque(maxlen=_CORRUPTIONS_MAX)
 
@@ -86,6 +88,7 @@ class BookieHealth:
     def on_answers(self, bookie_id: BookieId, outcomes: Iterable[Outcome], now: float) -> None:
         """What one receive buffer brought, whatever it says: the bookie is there."""
         self._failed_at.pop(bookie_id, None)
+        self.refusals.pop(bookie_id, None)
         good = bad = 0
         for outcome in outcomes:
             if outcome in _NO_ERROR:

@@ -51,7 +51,7 @@ async def read_lac(
         for ended in core.on_answers(answers):
             assert isinstance(ended, LacReadEnded)
             if ended.failure is not None:
-                raise error_of(ended.failure)
+                raise error_of(environment.explained(ended.failure))
             return ended.lac
 
 
@@ -116,7 +116,7 @@ async def poll_lac(
                     _ask_poll(environment, access, command, mail)
                 case PollEnded(lac, entry, failure):
                     if failure is not None:
-                        raise error_of(failure)
+                        raise error_of(environment.explained(failure))
                     assert entry is None or isinstance(entry, Entry)
                     return News(lac, entry) if lac > previous_lac else None
                 case _:

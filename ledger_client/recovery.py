@@ -72,7 +72,7 @@ class LedgerRecovery:
         finally:
             self._environment.handles.discard(self)
         if self._end.failure is not None:
-            raise error_of(self._end.failure)
+            raise error_of(self._environment.explained(self._end.failure))
         return self._ledger
 
     def on_client_closed(self) -> None:

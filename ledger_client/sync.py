@@ -37,6 +37,7 @@ from ledger_client.core.options import WriterOptions
 from ledger_client.core.placement import PlacementPolicy
 from ledger_client.core.quarantine import QuarantineOptions
 from ledger_client.core.reader import ReadOptions
+from ledger_client.entrance import ClientAuth
 from ledger_client.entries import LedgerEntry
 from ledger_client.errors import ClientClosedError
 from ledger_client.health import ClientStatistics
@@ -46,9 +47,11 @@ from ledger_client.tail import LedgerTail as AsyncTail
 from ledger_client.topology import Topology
 from ledger_client.weights import SpaceOptions
 from ledger_client.writer import LedgerWriter as AsyncWriter
+from metadata.access import ANONYMOUS, ZookeeperAccess
 from metadata.discovery import Bookies
 from metadata.model import LedgerMetadata
 from metadata.zookeeper_store import SESSION_SECONDS
+from runtime.tls import TlsOptions
 from wire.types import DigestType, LedgerId
 
 T = TypeVar("T")
@@ -72,6 +75,9 @@ class LedgerClient:
         space: SpaceOptions | None = None,
         quarantine: QuarantineOptions | None = None,
         session_seconds: float = SESSION_SECONDS,
+        tls: TlsOptions | None = None,
+        auth: ClientAuth | None = None,
+        zookeeper: ZookeeperAccess = ANONYMOUS,
     ) -> None:
         self._client = asynchronous.LedgerClient(
             uri,
@@ -80,6 +86,9 @@ class LedgerClient:
             space=space,
             quarantine=quarantine,
             session_seconds=session_seconds,
+            tls=tls,
+            auth=auth,
+            zookeeper=zookeeper,
         )
         self._loop = Loop(self._client)
 

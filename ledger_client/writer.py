@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -441,6 +442,7 @@ class LedgerWriter:
             self._post(partial(self._core.on_force_answer, request_id, outcome))
 
     def _fail_all(self, failure: Failure) -> None:
+        failure = self._environment.explained(failure)
         for batch in self._sent:
             batch.end(failure)
         self._sent.clear()
@@ -448,6 +450,8 @@ class LedgerWriter:
         self._intake.fail(failure)
 
     def _finish(self, end: CloseEnded) -> None:
+        if end.failure is not None:
+            end = replace(end, failure=self._environment.explained(end.failure))
         self._end = end
         self._ended.set()
         for force in self._forces.values():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -27,6 +27,13 @@ _RECORD_BYTES: Final = 16 << 10
 
 class TlsError(LedgerError):
     """The other side cannot be trusted, does not trust us, or does not speak TLS."""
+
+
+class TlsBrokenError(ConnectionError):
+    """A connection that ended by an alert, or by bytes that are not what the peer sent.
+
+    With TLS 1.3 this is also how a client learns that its certificate was not accepted.
+    """
 
 
 async def encrypt(
@@ -91,6 +98,8 @@ class TlsStream:
         self._promised = 0  # plaintext in it that the sender was not told about
         self._is_dry = False  # nothing more to read without more from below
         self._is_ended = False
+        #: Called once, with the first bytes from inside.
+        self.first_look: Callable[[bytes], None] | None = None
 
     @property
     def cipher(self) -> str:
@@ -121,6 +130,9 @@ class TlsStream:
             data = self._decrypt(size)
             if data is None:  # less than a record
                 return b"" if self._is_ended else None
+        if self.first_look is not None and data:
+            look, self.first_look = self.first_look, None
+            look(data)
         return data
 
     def _decrypt(self, size: int) -> bytes | None:
@@ -143,7 +155,7 @@ class TlsStream:
             self._is_ended = True
         except ssl.SSLError as error:
             if not pieces:
-                raise ConnectionError(str(explain(error, self.peer, None))) from error
+                raise TlsBrokenError(str(explain(error, self.peer, None))) from error
         self._push()  # answers of TLS itself
         return b"".join(pieces)
 
@@ -185,7 +197,7 @@ class TlsStream:
             while data:
                 data = data[self._object.write(data) :]
         except ssl.SSLError as error:
-            raise ConnectionError(str(explain(error, self.peer, None))) from error
+            raise TlsBrokenError(str(explain(error, self.peer, None))) from error
 
     def _push(self) -> bool:
         """Hand ciphertext to the stream below; whether it took all."""
