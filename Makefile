@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format coverage proto lock interop bench profile simulate chaos clean
+.PHONY: help setup demo test lint format coverage proto lock audit interop bench profile simulate chaos clean
 
 help:  ## show this list
 	@echo "Quire: a ledger storage service in Python that speaks Apache BookKeeper"
@@ -20,12 +20,12 @@ help:  ## show this list
 setup: $(STAMP)  ## create .venv with the pinned packages
 	@echo "ready: $(VENV) ($$($(RUN) --version))"
 
-$(STAMP): constraints.txt setup.cfg pyproject.toml
+$(STAMP): requirements.lock setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Quire needs Python 3.11 or newer, %s is %s: set PYTHON=python3.11 or newer" % (sys.executable, sys.version.split()[0]))'
 	@echo "setup: creating $(VENV) and installing the pinned packages (a minute or two; pyspark is large)"
 	@rm -f $(STAMP)
 	@$(RUN) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	@$(RUN) -m pip install --quiet --requirement constraints.txt
+	@$(RUN) -m pip install --quiet --require-hashes --requirement requirements.lock
 	@PYTHONWARNINGS=ignore $(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
@@ -55,10 +55,15 @@ proto: $(STAMP)  ## generate wire/bookkeeper_pb2.py from wire/bookkeeper.proto
 	@echo "proto: generating wire/bookkeeper_pb2.py and .pyi"
 	@$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/bookkeeper.proto
 
-lock: $(STAMP)  ## write the installed versions into constraints.txt
-	@echo "lock: writing constraints.txt"
-	@{ sed -n '/^#/p' constraints.txt; $(RUN) -m pip freeze --all --exclude pip --exclude-editable; } > constraints.new
-	@mv constraints.new constraints.txt
+lock: $(STAMP)  ## write the installed versions into constraints.txt, with hashes into requirements.lock
+	@echo "lock: writing constraints.txt and requirements.lock"
+	@$(RUN) .ci/lock.py
+
+audit: $(STAMP)  ## look for known vulnerabilities in what is installed, and list the licences
+	@echo "audit: licences of what constraints.txt names, then pip-audit in an environment of its own"
+	@$(RUN) .ci/licences.py
+	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/pip install --quiet pip-audit
+	@$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --require-hashes --requirement requirements.lock
 
 interop: $(STAMP)  ## exchange with Apache BookKeeper; SET=core for a selection (docs/interop.md)
 	@echo "interop: our client and Apache's on our bookies and Apache's (half an hour; SET=core: a quarter)"

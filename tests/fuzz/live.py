@@ -119,8 +119,8 @@ async def attack(port: int, bursts: Iterator[bytes], count: int, figures: Figure
             try:
                 await stream.send_all(burst)
                 await stream.send_eof()
-                # Some of what was asked is a long poll: nobody waits for its end.
-                with trio.move_on_after(1):
+                # Long polls among them are answered at the end of the connection.
+                with trio.move_on_after(HANGS_SECONDS):
                     while answer := await stream.receive_some(1 << 16):
                         figures.answer_bytes += len(answer)
             except trio.BrokenResourceError:
