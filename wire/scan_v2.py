@@ -63,6 +63,8 @@ _BATCH_READ_ANSWER: Final = struct.Struct(">iqqq")  # status, ledger id, entry i
 _GUESS_COUNT_MIN: Final = 8
 #: Frames of one size are unpacked this many at a time.
 _CHUNK: Final = 64
+#: The same for adds of many ledgers; what is left over of a buffer is unpacked one by one.
+_MIX_CHUNK: Final = 32
 
 
 class _EqualFrames(NamedTuple):
@@ -347,32 +349,40 @@ def _scan_mix(
 
 def _take_equal_adds(mix: AddMix, size: int, position: int, end: int) -> int:
     """Add frames of one size to the columns of a mix, many at a time; where the next one begins."""
-    rows_at = _equal_mixed_adds(size)
-    view = memoryview(mix.data)
-    length = size - LENGTH_BYTES
-    while (count := min((end - position) // size, _CHUNK)) >= _GUESS_COUNT_MIN:
-        rows = rows_at(view[position : position + count * size])
-        lengths, words, keys, ledger_ids, entry_ids, lacs = zip(*rows, strict=True)
-        if (
-            lengths.count(length) < count
-            or words.count(_PLAIN_ADD) < count
-            or min(ledger_ids) < 0
-            or min(entry_ids) < 0
-            or len(set(ledger_ids)) * 3 < count
-        ):
+    data, first = mix.data, mix.bounds[0]
+    front = data[first : first + 8]  # length and word
+    head = front + mix.master_keys[0]
+    count = _MIX_CHUNK
+    last = position + (count - 1) * size
+    # The next and the last one first: frames of all sizes must not ask for a struct each.
+    while (
+        position + count * size <= end
+        and data.startswith(front, position)
+        and data.startswith(front, last)
+    ):
+        columns = _equal_mixed_adds(size).unpack_from(data, position)
+        heads, ledger_ids, entry_ids = columns[0::4], columns[1::4], columns[2::4]
+        keys = [mix.master_keys[0]] * count
+        if heads.count(head) < count:  # writers with keys of their own
+            if any(not each.startswith(front) for each in heads):
+                break
+            keys = [each[8:] for each in heads]
+        if min(ledger_ids) < 0 or min(entry_ids) < 0 or len(set(ledger_ids)) * 3 < count:
             break
         mix.master_keys.extend(keys)
         mix.ledger_ids.extend(ledger_ids)
         mix.entry_ids.extend(entry_ids)
-        mix.lacs.extend(lacs)
+        mix.lacs.extend(columns[3::4])
         mix.bounds.extend(range(position + size, position + count * size + 1, size))
         position += count * size
+        last += count * size
     return position
 
 
 @lru_cache(maxsize=256)
-def _equal_mixed_adds(size: int) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
-    return struct.Struct(f">II20sqqq{size - 52}x").iter_unpack
+def _equal_mixed_adds(size: int) -> struct.Struct:
+    """ADD frames of one size: length, word and key in one piece, ledger id, entry id, LAC."""
+    return struct.Struct(">" + f"28sqqq{size - 52}x" * _MIX_CHUNK)
 
 
 @lru_cache(maxsize=256)

@@ -28,21 +28,24 @@ class Ledger:
     """Mutable, one per ledger id and process: two would let a fence and an add pass each other."""
 
     __slots__ = (
-        "active", "dirty", "explicit_lac", "fence_durable", "fenced", "home", "id", "journal",
-        "key_presented", "lac", "last_entry", "last_read", "limbo", "loaded", "loads", "master_key",
-        "sealed", "stored", "tombstone", "touched", "waiters",
+        "_fenced", "_limbo", "_master_key", "_tombstone", "active", "dirty", "explicit_lac",
+        "fence_durable", "home", "id", "journal", "key_presented", "lac", "last_entry", "last_read",
+        "loaded", "loads", "plain_key", "sealed", "stored", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, ledger_id: LedgerId, *, home: int, journal: int, is_new: bool) -> None:
         self.id = ledger_id
         self.home = home  # index of the ledger directory that holds it
         self.journal = journal  # index of the journal directory that logs it
-        self.master_key: bytes | None = None
+        self._master_key: bytes | None = None
         self.key_presented = False  # by a client of this process, not found on disk
-        self.fenced = False
+        self._fenced = False
         self.fence_durable = True  # False from the fence until its journal block is synced
-        self.limbo = False
-        self.tombstone: Tombstone | None = None
+        self._limbo = False
+        self._tombstone: Tombstone | None = None
+        #: The key with which any add is welcome: none while there is anything to look at first.
+        #: One comparison instead of four, for thousands of ledgers that take an add in turn.
+        self.plain_key: bytes | None = None
         self.explicit_lac: bytes | None = None
         self.lac = NO_ENTRY  # the highest LAC seen; a lower bound until `loaded`
         self.last_entry = NO_ENTRY  # likewise
@@ -55,6 +58,45 @@ class Ledger:
         self.touched = True  # used since the table of ledgers last looked for old ones
         self.loads = 0  # reads under way in other threads
         self.waiters = 0  # parked long polls
+
+    @property
+    def master_key(self) -> bytes | None:
+        return self._master_key
+
+    @master_key.setter
+    def master_key(self, key: bytes | None) -> None:
+        self._master_key = key
+        self._decide()
+
+    @property
+    def fenced(self) -> bool:
+        return self._fenced
+
+    @fenced.setter
+    def fenced(self, fenced: bool) -> None:
+        self._fenced = fenced
+        self._decide()
+
+    @property
+    def limbo(self) -> bool:
+        return self._limbo
+
+    @limbo.setter
+    def limbo(self, limbo: bool) -> None:
+        self._limbo = limbo
+        self._decide()
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        return self._tombstone
+
+    @tombstone.setter
+    def tombstone(self, tombstone: Tombstone | None) -> None:
+        self._tombstone = tombstone
+        self._decide()
+
+    def _decide(self) -> None:
+        self.plain_key = None if self.is_special else self._master_key
 
     @property
     def is_pinned(self) -> bool:
@@ -70,7 +112,7 @@ class Ledger:
     @property
     def is_special(self) -> bool:
         """Whether an ordinary add with the right key needs a closer look."""
-        return self.fenced or self.limbo or self.tombstone is not None
+        return self._fenced or self._limbo or self._tombstone is not None
 
     @property
     def exists(self) -> bool:
@@ -78,26 +120,28 @@ class Ledger:
 
         Except in limbo: after a loss the key may be what is missing.
         """
-        return (self.master_key is not None or self.limbo) and self.tombstone is None
+        return (self._master_key is not None or self._limbo) and self._tombstone is None
 
     def accepts_key(self, key: bytes) -> bool:
         """The first key presented is the ledger's; a stored one of zeros, or of nothing, is none.
 
         As with Apache's, which writes zeros for "not known yet". Presented, they are a key.
         """
-        mine = self.master_key
+        mine = self._master_key
         return mine is None or mine == key or not (any(mine) or self.key_presented)
 
     def admit_add(self, key: bytes, *, recovery: bool) -> Status:
         """Whether an add may be taken. The order of the checks is what Java peers see."""
-        if self.tombstone is not None:
+        if self.plain_key == key:
+            return Status.OK
+        if self._tombstone is not None:
             # A zombie writer must not re-create a dropped ledger; repair may bring it back.
             return Status.OK if recovery else Status.FENCED
         if not self.accepts_key(key):
             return Status.UNAUTHORIZED
-        if self.fenced and not recovery:
+        if self._fenced and not recovery:
             return Status.FENCED
-        if self.limbo and not recovery:
+        if self._limbo and not recovery:
             return Status.UNAUTHORIZED
         return Status.OK
 

@@ -185,12 +185,21 @@ class FrameRun(Run):
 def run_of_frames(ids: Sequence[int], data: bytes, bounds: Sequence[int]) -> FrameRun:
     """Add frames of one ledger, ascending by id; frame i is `data[bounds[i] : bounds[i + 1]]`."""
     begin, end = bounds[0], bounds[-1]
-    size = bounds[1] - begin
-    even = range(begin, end + 1, size)
-    packed: Sequence[int] = even if list(even) == bounds else array("I", bounds)
+    packed: Sequence[int] = _even(bounds) or array("I", bounds)
     if end - begin < len(data) * _SHARE_MIN:
         data, packed = data[begin:end], shifted(packed, -begin)
     return FrameRun(packed_ids(ids), data, packed)
+
+
+def entries_of(data: bytes, bounds: Sequence[int]) -> list[bytes]:
+    """The entries of add frames of any ledgers; frame i is `data[bounds[i] : bounds[i + 1]]`."""
+    return cut_out(data, _even(bounds) or bounds)
+
+
+def _even(bounds: Sequence[int]) -> range | None:
+    """The bounds of frames of one size as a range."""
+    even = range(bounds[0], bounds[-1] + 1, bounds[1] - bounds[0])
+    return even if list(even) == bounds else None
 
 
 def cut_out(data: bytes, bounds: Sequence[int]) -> list[bytes]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from bookie.core.ledger import Ledger
-from bookie.core.runs import run_of_batch
+from bookie.core.runs import entries_of, run_of_batch
 from bookie.core.write_cache import ENTRY_OVERHEAD_BYTES as ENTRY_OVERHEAD_BYTES
 from bookie.core.write_cache import RUN_OVERHEAD_BYTES, Part, WriteCache
 from bookie.storage.journal_records import (
@@ -28,7 +28,7 @@ from bookie.storage.journal_writer import Journal
 from bookie.storage.ledgers import Ledgers
 from wire.batch import BATCH_HEAD_BYTES
 from wire.errors import Status
-from wire.scan_v2 import ADD_ENTRY_OFFSET, AddBatch, AddMix, AddRun
+from wire.scan_v2 import AddBatch, AddMix, AddRun
 from wire.types import MASTER_KEY_BYTES, Flag
 
 _V2: Final = 2
@@ -138,33 +138,34 @@ class Admission:
         load, cache, data, bounds = self._ledgers.get, self._cache, mix.data, mix.bounds
         find, generation = self._ledgers.peek, cache.active.number
         log = self._logs[0] if len(self._logs) == 1 else None
-        size = 0
-        start = begin = bounds[0]  # what lies between them is accepted, and not logged yet
+        read_only = self.read_only
+        begin = bounds[0]  # what lies behind it is accepted, and not logged yet
+        refused_bytes = 0
         rows = zip(
-            mix.master_keys, mix.ledger_ids, mix.entry_ids, mix.lacs, bounds[1:], strict=True
+            mix.master_keys,
+            mix.ledger_ids,
+            mix.entry_ids,
+            mix.lacs,
+            entries_of(data, bounds),
+            strict=True,
         )
-        for place, (key, ledger_id, entry_id, lac, end) in enumerate(rows):
+        for place, (key, ledger_id, entry_id, lac, entry) in enumerate(rows):
             ledger = find(ledger_id) or load(ledger_id)
-            if (
-                ledger.master_key != key
-                or ledger.fenced
-                or ledger.limbo
-                or ledger.tombstone is not None
-                or self.read_only
-            ):
+            if ledger.plain_key != key or read_only:
+                start, end = bounds[place], bounds[place + 1]
                 status, admitted = self._judge(ledger_id, key, 0)
                 if log is not None:
                     self._log_frames(log, data, bounds, begin, start)
                     begin = start if admitted else end
                 if admitted is None:
                     refused[place] = status
-                    start = end
+                    refused_bytes += end - start
                     continue
                 self.claim(ledger, key)
             part = ledger.active
             if part is None or part.generation != generation:
                 part = cache.part(ledger)
-            part.entries[entry_id] = data[start + ADD_ENTRY_OFFSET : end]
+            part.entries[entry_id] = entry
             if entry_id < part.low:
                 part.low = entry_id
             if entry_id > ledger.last_entry:
@@ -174,16 +175,15 @@ class Admission:
                 if ledger.waiters:
                     self._on_lac(ledger)
             if log is None:
-                self._logs[ledger.journal].add_slice(data, start, end, 1)
-            size += end - start
-            start = end
-        count = len(mix.ledger_ids) - len(refused)
+                self._logs[ledger.journal].add_slice(data, bounds[place], bounds[place + 1], 1)
+        taken = len(mix.ledger_ids) - len(refused)
+        size = bounds[-1] - bounds[0] - refused_bytes
         if log is not None:
-            self._log_frames(log, data, bounds, begin, start)
+            self._log_frames(log, data, bounds, begin, bounds[-1])
         for used in self._logs:
             used.deferred &= not used.record_count
-        cache.grow(size + count * ENTRY_OVERHEAD_BYTES, count)
-        self.entries_added += count
+        cache.grow(size + taken * ENTRY_OVERHEAD_BYTES, taken)
+        self.entries_added += taken
         self.bytes_added += size
         return refused
 
