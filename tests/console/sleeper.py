@@ -7,7 +7,7 @@ import sys
 import time
 
 if __name__ == "__main__":
-    sys.stdout.write(os.environ.get("BK_diskUsageThreshold", "none") + "\n")
+    sys.stdout.write(os.environ.get("BK_diskUsageThreshold", "none") + "\n")  # noqa: SIM112
     sys.stdout.flush()
     if os.environ.get("SLEEPER_FAILS"):
         sys.exit("quire: it cannot be")

@@ -1,0 +1,89 @@
+"""The fault buttons in a real Chromium, on a cluster that suffers and heals."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.console.conftest import Site, screenshot
+from tests.console.test_page import lac, opened, show
+
+
+def button(page: Page, bookie: str, fault: str) -> Locator:
+    return page.locator(f"[aria-label='Faults for {bookie}'] [data-fault={fault}]")
+
+
+def state(page: Page, bookie: str) -> Locator:
+    return page.locator("tr.bookie", has_text=bookie).locator(".state-text")
+
+
+def test_killed_bookie_is_replaced_and_healed_before_our_eyes(page: Page, site: Site) -> None:
+    opened(page, site, site.growing)
+    expect(page.locator("#recovery-facts")).to_contain_text("autorecovery")
+    bookie = page.locator(".stripe-name").first.text_content() or ""
+    before = lac(page)
+    button(page, bookie, "kill").focus()
+    page.keyboard.press("Enter")
+    expect(state(page, bookie)).to_have_text(re.compile("ended"))
+    # The writer goes on with another bookie.
+    events = page.locator("#event-rows")
+    expect(events).to_contain_text(f"ledger {site.growing}: new ensemble from entry")
+    expect(page.locator("#stripes-hint")).to_contain_text(re.compile("^[2-9] fragments"))
+    # The loss is noticed, and what was lost is copied.
+    expect(state(page, bookie)).to_have_text("absent, ended")
+    expect(page.locator("#tile-bookies")).to_have_text("3 of 4")
+    expect(events).to_contain_text("copies")
+    screenshot(page, "killed")
+    expect(page.locator("#recovery-line")).to_have_text("Every ledger has all of its copies.")
+    show(page, site.small)
+    expect(page.locator("#stripes .absent")).to_have_count(0)
+    show(page, site.growing)
+    expect(page.locator("#lac")).not_to_have_text("–")
+    assert lac(page) > before
+    button(page, bookie, "revive").click()
+    expect(state(page, bookie)).to_have_text("writable")
+    expect(page.locator("#tile-bookies")).to_have_text("4 of 4")
+    screenshot(page, "healed")
+    record = json.loads((site.cluster.folder / "cluster.json").read_text())
+    pids = {row["id"]: row["pid"] for row in record["bookies"]}
+    first = {row["id"]: row["pid"] for row in site.cluster.bookies}
+    assert pids[bookie] != first[bookie]
+    assert {name for name in pids if pids[name] == first[name]} == set(first) - {bookie}
+
+
+def test_every_other_fault_is_inflicted_and_undone(page: Page, site: Site) -> None:
+    opened(page, site)
+    bookie = site.cluster.bookies[3]["id"]
+    shown = state(page, bookie)
+    expect(shown).to_have_text("writable")
+    button(page, bookie, "pause").click()
+    expect(shown).to_have_text(re.compile("paused"))
+    expect(button(page, bookie, "slow")).to_have_attribute("aria-disabled", "true")
+    button(page, bookie, "resume").click()
+    expect(shown).to_have_text("writable")
+
+    button(page, bookie, "slow").click()
+    expect(shown).to_have_text(re.compile("slow"))
+    button(page, bookie, "revive").click()
+    expect(shown).to_have_text("writable")
+
+    button(page, bookie, "fill").click()
+    expect(shown).to_have_text("read-only, disk full")
+    screenshot(page, "disk-full")
+    button(page, bookie, "revive").click()
+    expect(shown).to_have_text("writable")
+
+    partition = button(page, bookie, "partition")
+    reason = partition.get_attribute("data-reason")
+    if reason:  # where packets cannot be dropped, the button says so
+        assert "iptables" in reason
+        partition.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#said")).to_contain_text(reason)
+        return
+    partition.click()
+    expect(shown).to_have_text("writable, cut off")
+    button(page, bookie, "revive").click()
+    expect(shown).to_have_text("writable")
