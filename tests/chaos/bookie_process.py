@@ -2,15 +2,13 @@
 
 The bookie is the real one; only the files that it is given are `faulty_files.py`. With
 QUIRE_CHAOS_BROKEN=1 it is the broken build that a run must catch: its journal acknowledges entries
-before they are synced, and syncs them two seconds later.
+that are not on disk.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Final
 
@@ -19,26 +17,16 @@ from quire.cli import main
 from tests.chaos.faulty_files import FaultyFiles
 
 BROKEN: Final = "QUIRE_CHAOS_BROKEN"
-_LATE_SECONDS: Final = 2.0
 
 
 def _run() -> None:
-    is_broken = BROKEN in os.environ
-    files = FaultyFiles(Path(sys.argv[1]), broken=is_broken)
+    files = FaultyFiles(Path(sys.argv[1]), broken=BROKEN in os.environ)
     vars(bookie.settings)["OSFileSystem"] = lambda: files
-    if is_broken:
-        threading.Thread(target=_sync_late, args=(files,), daemon=True).start()
     sys.argv = ["quire", "bookie", *sys.argv[2:]]
     try:
         main()
     finally:
         files.release_all()  # whoever ends in order leaves everything to the kernel
-
-
-def _sync_late(files: FaultyFiles) -> None:
-    while True:
-        time.sleep(_LATE_SECONDS)
-        files.release_all()
 
 
 if __name__ == "__main__":

@@ -81,11 +81,8 @@ class _Held:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.pieces: list[tuple[int, bytes]] = []
+        self.late: list[tuple[int, bytes]] = []  # acknowledged by the broken build all the same
         self.fd = -1  # the last one that may write; a copy of our own
-
-    @property
-    def end(self) -> int:
-        return max((offset + len(data) for offset, data in self.pieces), default=0)
 
     def release(self) -> None:
         """Into the kernel, in the order of writing."""
@@ -124,7 +121,11 @@ class FaultyFile(OSFile):
             held.release()
             os.pwrite(self._fd, bytes(data)[: len(data) // 2], offset)
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._durable and not world.is_broken(self.path):
+        if self._durable and world.is_broken:
+            with held.lock:
+                held.late.append((offset, bytes(data)))
+            return
+        if self._durable:
             world.orders.before_durable(self.path)
             with held.lock:
                 held.release()
@@ -144,11 +145,11 @@ class FaultyFile(OSFile):
     def read(self, size: int, offset: int) -> bytes:
         self._world.orders.before_read(self.path)
         held = self._held
-        if not held.pieces:
+        if not held.pieces and not held.late:
             return super().read(size, offset)
         with held.lock:
             buffer = bytearray(super().read(size, offset))
-            for start, data in held.pieces:
+            for start, data in (*held.pieces, *held.late):
                 low, high = max(start, offset), min(start + len(data), offset + size)
                 if low < high:
                     buffer.extend(bytes(max(0, high - offset - len(buffer))))
@@ -156,7 +157,7 @@ class FaultyFile(OSFile):
             return bytes(buffer)
 
     def read_cached(self, size: int, offset: int) -> bytes | None:
-        if self._held.pieces or self._world.orders.current():
+        if self._held.pieces or self._held.late or self._world.orders.current():
             return None
         return super().read_cached(size, offset)
 
@@ -164,8 +165,6 @@ class FaultyFile(OSFile):
         orders = self._world.orders
         if orders.is_crash(self.path, sync=True):
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._world.is_broken(self.path):
-            return
         orders.before_durable(self.path)
         self._held.release()
         super().sync()
@@ -176,16 +175,13 @@ class FaultyFile(OSFile):
 
 
 class FaultyFiles(OSFileSystem):
-    """`broken` acknowledges journals before they are synced; they are, a while later."""
+    """`broken` says that blocks of the journal are durable, and keeps them in memory for good."""
 
     def __init__(self, orders: Path, *, broken: bool = False) -> None:
         self.orders = Orders(orders)
-        self._broken = broken
+        self.is_broken = broken
         self._lock = threading.Lock()
         self._held: dict[tuple[int, int], _Held] = {}
-
-    def is_broken(self, path: str) -> bool:
-        return self._broken and path.endswith(".jnl")
 
     def held_of(self, inode: tuple[int, int]) -> _Held:
         with self._lock:
@@ -200,9 +196,7 @@ class FaultyFiles(OSFileSystem):
     def open(
         self, path: str, *, create: bool = False, durable: bool = False, read_only: bool = False
     ) -> OSFile:
-        plain = super().open(
-            path, create=create, durable=durable and not self._broken, read_only=read_only
-        )
+        plain = super().open(path, create=create, durable=durable, read_only=read_only)
         if path.endswith(("SESSION.new", "SESSION", "LOCK")):
             return plain
         return FaultyFile(path, cast(Any, plain)._fd, self, durable=durable)

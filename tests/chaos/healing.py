@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -69,17 +70,21 @@ def wait_whole(uri: str, bookies: int, wanted: Collection[int], within_seconds: 
     return Whole(missing, time.monotonic() - begun)
 
 
-async def _look(uri: str, bookies: int, left: set[int], waited: float) -> str | None:
-    """What is not whole yet, in words; ledgers that are leave the set."""
+@asynccontextmanager
+async def opened_judge(uri: str) -> AsyncIterator[RecoveryContext]:
+    """A connection to everything, as the commands of operators have it."""
     parsed = parse_metadata_uri(uri)
     settings = RecoverySettings(auditor=AuditorConfig(), worker=WorkerConfig())
+    async with opened_context(
+        lambda: open_store(parsed), parsed, bookie_id=BookieId(JUDGE), settings=settings
+    ) as context:
+        yield context
+
+
+async def _look(uri: str, bookies: int, left: set[int], waited: float) -> str | None:
+    """What is not whole yet, in words; ledgers that are leave the set."""
     with trio.fail_after(_LOOK_SECONDS):
-        async with (
-            opened_context(
-                lambda: open_store(parsed), parsed, bookie_id=BookieId("judge"), settings=settings
-            ) as context,
-            LedgerClient(uri) as client,
-        ):
+        async with opened_judge(uri) as context, LedgerClient(uri) as client:
             count = len(client.bookies().all)
             if count < bookies:
                 return f"only {count} of {bookies} bookies are registered"

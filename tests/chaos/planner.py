@@ -37,6 +37,7 @@ from tests.chaos.faults_process import (
     StopBookie,
 )
 from tests.chaos.processes import clock_library
+from tests.chaos.scenes import AddDirectory, FenceThenPower, KillWorkers
 
 type_of_fault = Callable[..., Fault]
 
@@ -61,6 +62,9 @@ HARMLESS: dict[str, type_of_fault] = {
     "descriptors": partial(Starve, what="descriptors"),
     "memory": partial(Starve, what="memory"),
     "clock": StepClock,
+    "fence-power": FenceThenPower,
+    "kill-workers": KillWorkers,
+    "directory": AddDirectory,
 }
 HARMING: dict[str, type_of_fault] = {
     "read-errors": ReadErrors,
@@ -93,7 +97,7 @@ class Planner:
 
     def _harmless_beside(self, first: str) -> Iterator[str]:
         """The second may not be of a kind that needs everybody, nor of the first's own."""
-        whole = {"power", "kill-zookeeper", "swap"}
+        whole = {"power", "kill-zookeeper", "swap", "fence-power", "kill-workers", "directory"}
         rest = [name for name in self._names if name in HARMLESS and name != first]
         rest = [name for name in rest if name not in whole]
         if _needs_quorum(first):  # of three ZooKeepers one may be missing

@@ -17,7 +17,8 @@ from typing import Final
 from tests.chaos.network import Network
 
 ROOT: Final = Path(__file__).parent.parent.parent
-START_SECONDS: Final = 120.0
+HOOKS: Final = Path(__file__).parent / "sources"
+START_SECONDS: Final = 240.0
 STOP_SECONDS: Final = 60.0
 _FAKETIME: Final = (
     "/usr/lib/x86_64-linux-gnu/faketime",
@@ -178,10 +179,10 @@ class Process:
             self.step_clock(0)
         return {
             "LD_PRELOAD": str(library),
+            "PYTHONPATH": str(HOOKS),
             "FAKETIME_TIMESTAMP_FILE": str(self._clock),
             "FAKETIME_CACHE_DURATION": "1",
             # Steps happen to wall clocks. The monotonic one is what histories are ordered by.
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
         }
 

@@ -14,14 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from runtime.local_zookeeper import free_port
 from tests.chaos.network import CONTROLLER, Cut, Place
+from tests.chaos.processes import HOOKS
 
 SOURCE: Final = "QUIRE_CHAOS_SOURCE"
-_HOOK: Final = Path(__file__).parent / "sources"
 _DELAY_SECONDS: Final = 0.5
 _CHUNK: Final = 65536
 
@@ -47,7 +46,7 @@ class ProxyNetwork:
         return ()
 
     def environment(self, name: str) -> dict[str, str]:
-        return {SOURCE: self._addresses[name], "PYTHONPATH": str(_HOOK)}
+        return {SOURCE: self._addresses[name], "PYTHONPATH": str(HOOKS)}
 
     def serve(self, name: str, port: int) -> Place:
         """Behind a proxy, on 127.0.0.1 and the proxy's port number: bookies advertise it."""

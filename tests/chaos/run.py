@@ -37,6 +37,7 @@ class Settings:
     pace: float = 0.1
     spark: bool = False
     broken: bool = False
+    heal_seconds: float = HEAL_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ def run_chaos(settings: Settings, network: Network, say: Callable[[str], None]) 
     )
     for bookie in cluster.bookies:
         bookie.is_broken = settings.broken
+        if settings.broken:  # nothing reaches an entry log before the power goes
+            bookie.settings["flushInterval"] = 600_000
     run = _Run(settings, cluster, say)
     try:
         return run.go()
@@ -110,7 +113,7 @@ class _Run:
             client.begin()
         scans = SparkScans(self._cluster, self._settings.folder, is_on=self._settings.spark)
         begun = time.monotonic()
-        self._sleep(5.0)
+        self._wait_load()
         script = [(name,) for name in self._settings.script]
         while script or time.monotonic() - begun < self._settings.seconds:
             names_now = script.pop(0) if script else planner.next_names()
@@ -118,6 +121,17 @@ class _Run:
             scans.look()
         scans.end()
         return self._finish(time.monotonic() - begun)
+
+    def _wait_load(self) -> None:
+        """Until every client has something to lose."""
+        history = self._settings.folder / "history"
+        deadline = time.monotonic() + HEAL_SECONDS
+        while time.monotonic() < deadline:
+            busy = {line["who"] for line in read_history(history) if line["k"] == "acked"}
+            if len(busy) == len(self._cluster.clients):
+                break
+            self._sleep(1.0)
+        self._sleep(2.0)
 
     # ------------------------------------------------------------------ faults
 
@@ -147,9 +161,11 @@ class _Run:
 
     def _heal(self, ledgers: set[int], after: str) -> Whole:
         bookies = len(self._cluster.bookies)
-        whole = wait_whole(self._cluster.uri, bookies, ledgers, HEAL_SECONDS)
+        whole = wait_whole(self._cluster.uri, bookies, ledgers, self._settings.heal_seconds)
         if whole.missing is not None:
-            raise ChaosError(f"not healed {HEAL_SECONDS:g} s after {after}: {whole.missing}")
+            raise ChaosError(
+                f"not healed {self._settings.heal_seconds:g} s after {after}: {whole.missing}"
+            )
         self._say(f"    every copy is back after {whole.seconds:.1f} s")
         return whole
 
@@ -192,12 +208,12 @@ class _Run:
         begun = time.monotonic()
         violations: list[Violation] = []
         # Read first: opening closes what killed writers left open, and only then copies count.
-        left = judge(self._cluster.uri, self._settings.folder, HEAL_SECONDS)
+        left = judge(self._cluster.uri, self._settings.folder, self._settings.heal_seconds)
         if left:
             violations.append(Violation("healing", left[0], f"{len(left)} ledgers are not read"))
         ledgers = ledgers_now(self._cluster.uri)
         bookies = len(self._cluster.bookies)
-        whole = wait_whole(self._cluster.uri, bookies, ledgers, HEAL_SECONDS)
+        whole = wait_whole(self._cluster.uri, bookies, ledgers, self._settings.heal_seconds)
         if whole.missing is not None:
             violations.append(Violation("healing", None, whole.missing))
         checker = Checker(is_rotten=self._is_rotten)

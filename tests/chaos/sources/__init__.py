@@ -1,1 +1,1 @@
-"""Put on the path of children where the network is made of proxies."""
+"""Put on the path of children of a chaos run."""

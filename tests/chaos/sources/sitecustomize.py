@@ -1,9 +1,16 @@
-"""Every connection of this process comes from the address in QUIRE_CHAOS_SOURCE."""
+"""What children of a chaos run need changed in Python itself, before anything else is loaded.
+
+With QUIRE_CHAOS_SOURCE every connection comes from that address, so that proxies know who calls.
+Under libfaketime, whose clock_nanosleep takes times of the monotonic clock for wall time, a sleep
+is a select.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import socket
+import time
 from typing import Any
 
 _source = os.environ.get("QUIRE_CHAOS_SOURCE")
@@ -26,6 +33,12 @@ def _connect_ex_from(self: socket.socket, address: Any) -> int:
     return _connect_ex(self, address)
 
 
+def _sleep(seconds: float) -> None:
+    select.select([], [], [], seconds)
+
+
+if "FAKETIME_TIMESTAMP_FILE" in os.environ:
+    time.sleep = _sleep  # type: ignore[assignment]
 if _source is not None:
     socket.socket.connect = _connect_from  # type: ignore[method-assign, assignment]
     socket.socket.connect_ex = _connect_ex_from  # type: ignore[method-assign, assignment]
