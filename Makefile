@@ -84,8 +84,10 @@ simulate: $(STAMP)  ## run the protocol under faults from seeds: SEEDS=n, SEED=n
 	@echo "simulate: the $(RING) ring$(if $(SEED),, from seed $(FROM))"
 	@$(RUN) -m tests.simulation --ring $(RING) --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FROM)) $(ARGS)
 
-chaos: $(STAMP)  ## real processes under real faults
-	@echo "chaos: not there yet: it needs autorecovery and the local cluster" >&2; exit 1
+MINUTES ?= 2
+chaos: $(STAMP)  ## real processes under real faults: MINUTES=n, SEED=n to repeat (docs/reliability.md)
+	@echo "chaos: a cluster of its own under faults for $(MINUTES) minutes (network namespaces if root, else proxies)"
+	@$(RUN) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clean:  ## remove .venv and everything that can be made again
 	@echo "clean: removing .venv, caches and build output"
