@@ -210,6 +210,9 @@ _AUTORECOVERY_CONF: Final = """\
 metadataServiceUri={uri}
 bookieId=autorecovery
 zkTimeout=4000
+httpServerEnabled=true
+httpServerPort={http_port}
+statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider
 """
 
 
@@ -230,7 +233,7 @@ def _programs(folder: ClusterFolder, plan: Plan, wish: Wish) -> list[Program]:
     if wish.autorecovery:
         place = folder.path.absolute() / "autorecovery"
         path = place / "autorecovery.conf"
-        _write_once(path, _AUTORECOVERY_CONF.format(uri=plan.uri))
+        _write_once(path, _AUTORECOVERY_CONF.format(uri=plan.uri, http_port=free_port()))
         rows.append(
             Program(
                 name="autorecovery",

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from runtime import logs
+from runtime.properties import ConfigError
 from runtime.service import serving
 from runtime.sockets import ByteStream, SocketListener, SocketNetwork
 from wire.errors import LedgerError
@@ -116,7 +117,7 @@ def server_tls(certificate: str, key: str) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key)
     except OSError as error:  # an SSLError is one
         reason = error.strerror or error.args[-1]
-        raise HttpServerError(
+        raise ConfigError(
             f"cannot use the certificate {certificate} with the key {key}: {reason}; both must be "
             "PEM files that this user may read, and belong together"
         ) from None

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from runtime import logs
 from runtime.logs import Secret
-from wire.errors import LedgerError
+from runtime.properties import ConfigError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -39,7 +39,7 @@ TOKEN_CHARACTERS_MAX: Final = 4096
 _log = logs.get("runtime.http_guard")
 
 
-class TokenError(LedgerError):
+class TokenError(ConfigError):
     """The file of the token cannot be used."""
 
 

@@ -45,10 +45,10 @@ def test_configuration_of_a_bookie_is_checked_without_starting_it(
     assert checked.code == 0
     assert checked.lines[-1] == "the configuration is fine"
     conf = tmp_path / "bk_server.conf"
-    conf.write_text(cluster.conf(1).read_text() + "httpServerEnabled=true\n")
-    refused = quire("bookie", "--conf", conf)
+    conf.write_text(cluster.conf(1).read_text() + "quire_httpTokenFile=nowhere\n")
+    refused = quire("bookie", "--conf", conf, "--check")
     assert refused.code == 1
-    assert "httpServerEnabled is not offered yet" in refused.err
+    assert "cannot read the token in nowhere" in refused.err
     assert (len(refused.err.splitlines()), refused.out) == (1, "")
 
 

@@ -14,6 +14,7 @@ import trio
 import trustme
 
 from runtime.http import HttpBounds, HttpServerError, server_tls, serving_http
+from runtime.properties import ConfigError
 from wire.errors import LedgerError
 
 WAIT = 30.0
@@ -231,6 +232,6 @@ def test_certificate_that_cannot_be_used_is_one_line(tmp_path: Path, text: str |
     path = tmp_path / "cert.pem"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(HttpServerError, match="cannot use the certificate") as raised:
+    with pytest.raises(ConfigError, match="cannot use the certificate") as raised:
         server_tls(str(path), str(path))
     assert "\n" not in str(raised.value)
