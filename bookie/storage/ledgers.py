@@ -58,9 +58,11 @@ class Ledgers:
         """The ledger's object; of a ledger that is not stored here, a new one without a key."""
         ledger = self._objects.get(ledger_id)
         if ledger is None:
-            ledger = self._objects[ledger_id] = self._load(LedgerId(ledger_id))
-            if len(self._objects) > self._count_max:
+            # Room is made first: among pinned ones the newcomer itself would have to go, and its
+            # caller would be left with an object that nobody else finds.
+            if len(self._objects) >= self._count_max:
                 self._forget_some()
+            ledger = self._objects[ledger_id] = self._load(LedgerId(ledger_id))
         ledger.touched = True
         return ledger
 
@@ -108,5 +110,5 @@ class Ledgers:
                 self._objects.move_to_end(ledger_id)
             else:
                 del self._objects[ledger_id]
-                if len(self._objects) <= self._count_max:
+                if len(self._objects) < self._count_max:
                     return

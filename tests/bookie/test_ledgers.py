@@ -51,6 +51,16 @@ def test_ledger_just_asked_for_is_never_the_one_that_goes() -> None:
             assert ledgers.get(ledger_id) is ledger
 
 
+def test_ledger_just_asked_for_stays_also_when_no_other_can_go() -> None:
+    """Or it would have two objects: entries in one, and the next reader asking the other."""
+    for count_max in range(1, 12):
+        ledgers = table(indexes(), count_max)
+        for ledger_id in range(count_max):
+            ledgers.get(ledger_id).dirty = 0
+        ledger = ledgers.get(1000)
+        assert ledgers.get(1000) is ledger
+
+
 def test_ledger_in_use_outlives_idle_ones() -> None:
     ledgers = table(indexes())
     favourite = ledgers.get(1)
