@@ -13,10 +13,11 @@ from tests.simulation.invariants.i01 import I1
 from tests.simulation.invariants.i06 import I6
 from tests.simulation.invariants.i13 import I13
 from tests.simulation.invariants.i19 import I19
+from tests.simulation.invariants.i20 import I20
 from tests.simulation.plan import Plan
 from wire.types import BookieId
 
-TESTED_ALONE = {"I1", "I6", "I13", "I19"}
+TESTED_ALONE = {"I1", "I6", "I13", "I19", "I20"}
 
 
 @pytest.fixture
@@ -63,6 +64,15 @@ def test_i19_sees_a_confirmation_by_bookies_that_are_not_on_record(world: World)
     )
     with pytest.raises(ViolationError, match="I19: confirmed by"):
         I19(world).on_acked(0, 0)
+
+
+def test_i20_sees_a_ledger_deleted_that_is_open_or_needed(world: World) -> None:
+    with pytest.raises(ViolationError, match="I20: b4 deletes a ledger that is OPEN"):
+        I20(world).on_dropped("b4")
+    world.store.metadata = world.store.metadata.closed_at(last_entry_id=-1, length=0)
+    I20(world).on_dropped("b4")
+    with pytest.raises(ViolationError, match="I20: b0 deletes a ledger that it is a bookie of"):
+        I20(world).on_dropped("b0")
 
 
 def test_every_invariant_has_a_name_and_a_file_of_its_own() -> None:

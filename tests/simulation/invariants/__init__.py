@@ -1,7 +1,7 @@
 """One small file per invariant of the replication protocol, numbered as in docs/faults.md.
 
-I24, that everything ends once the cluster is whole, is asked by the run itself. I20, I21 and I22
-speak of the collector, the auditor and its workers: their rings check them.
+I24, that everything ends once the cluster is whole, is asked by the run itself. I21 and I22 speak
+of the auditor and its workers, whose own worlds check them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.simulation.invariants.i16 import I16
 from tests.simulation.invariants.i17 import I17
 from tests.simulation.invariants.i18 import I18
 from tests.simulation.invariants.i19 import I19
+from tests.simulation.invariants.i20 import I20
 from tests.simulation.invariants.i23 import I23
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     I17,
     I18,
     I19,
+    I20,
     I23,
 )
 

@@ -25,6 +25,7 @@ from bookie.storage_config import StorageConfig, UpkeepConfig
 from metadata.uri import parse_metadata_uri
 from runtime.memory_files import Fault, MemoryFileSystem, Operation
 from runtime.memory_inodes import Keep
+from tests.simulation.history import ViolationError
 from tests.simulation.outer.tap import WatchedHost, records
 from tests.simulation.outer.workers import TimedWorkers
 from wire.errors import LedgerError, Status
@@ -65,6 +66,7 @@ class BookieProcess:
         self.has_lost = False
         self.has_answered_fence = False
         self.acknowledged: set[int] = set()
+        self._unsynced: set[int] = set()  # acknowledged from memory, as was asked
         self.slowness = 1.0  # of its disk
         self.stalled_until = 0.0
         self._engine: Engine | None = None
@@ -123,6 +125,7 @@ class BookieProcess:
         self.indexes.crash(lambda pieces: chance.randint(0, pieces))
         self.world.network.crash(self.host, silent=silent)
         self._engine = None
+        self._unsynced.clear()
         if keep is not Keep.ALL:
             self._boot += 1
 
@@ -171,8 +174,14 @@ class BookieProcess:
         if self.has_lost:
             return
         for entry_id in sorted(self.acknowledged):
-            if engine.read(self.world.ledger_id, entry_id) in (Status.NO_ENTRY, Status.NO_LEDGER):
+            found = engine.read(self.world.ledger_id, entry_id)
+            if found in (Status.NO_ENTRY, Status.NO_LEDGER):
                 self.world.history.emit("denied", self.name, entry_id)
+            fetched = engine.reads.fetch(found) if isinstance(found, Cold) else found
+            if isinstance(fetched, Status | Exception):
+                raise ViolationError(
+                    "I1", f"{self.name} acknowledged entry {entry_id}, starts again, and: {fetched}"
+                )
 
     def _listen_to(self, engine: Engine) -> None:
         admission: Any = engine._admission
@@ -214,9 +223,22 @@ class BookieProcess:
         engine.drop = dropped  # type: ignore[method-assign]
 
     def on_acknowledged(self, entry_ids: tuple[int, ...], *, deferred: bool) -> None:
-        if not deferred:
-            self.acknowledged.update(entry_ids)
-            self.world.history.emit("acknowledged", self.name, entry_ids)
+        if deferred:
+            self._unsynced.update(entry_ids)
+            return
+        self.acknowledged.update(entry_ids)
+        self.world.history.emit("acknowledged", self.name, entry_ids)
+
+    def on_forced(self) -> None:
+        """It says that everything it has taken is durable: from now on it has promised that."""
+        forced = tuple(sorted(self._unsynced))
+        self._unsynced.clear()
+        self.on_acknowledged(forced, deferred=False)
+
+    def on_fence_answered(self) -> None:
+        self.has_answered_fence = True
+        self.world.history.emit("fence_answered", self.name)
+        self.world.on_fence_answered(self)
 
     # ------------------------------------------------------------------ for the checkers
 

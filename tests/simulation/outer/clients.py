@@ -194,6 +194,22 @@ class RecoveringProcess(ClientProcess):
                 await trio.sleep(PAUSE_SECONDS)
 
 
+class CrowdProcess(ClientProcess):
+    """Writes small ledgers of its own, so that bookies have more than one to think of."""
+
+    async def work(self, client: LedgerClient) -> None:
+        for _ in range(self.world.plan.crowd):
+            try:
+                async with await client.create(
+                    ensemble_size=1, write_quorum=1, ack_quorum=1
+                ) as writer:
+                    await writer.append(b"of the crowd")
+            except LedgerError as error:
+                self.world.tell(f"{self.name}: {type(error).__name__}")
+            await trio.sleep(0.1 * self.world.plan.tempo * self.world.chance.random())
+        self.is_done = True
+
+
 class TailProcess(ClientProcess):
     """Follows the ledger to its end: entries as they are confirmed."""
 

@@ -22,6 +22,7 @@ class OuterPlan:
     payload_bytes: int = 40
     recoverers: int = 1
     readers: int = 1
+    crowd: int = 0  # other ledgers, that somebody else writes
     deferred_sync: bool = False
     closes: bool = True  # the writer, at its end
     #: Share of the bookies that do not take batches of adds.
@@ -33,6 +34,7 @@ class OuterPlan:
     flush_seconds: float = 10.0
     # faults
     crashes: int = 0
+    crashes_at_fence: int = 0  # bookies that lose their power as soon as they have answered one
     power: bool = False  # crashes are losses of power, not of processes
     silent: bool = False  # nobody is told: the other ends stay half open
     cuts: int = 0
@@ -40,6 +42,8 @@ class OuterPlan:
     spikes: float = 0.0  # share of what is sent that is held up for long
     slow_disks: int = 0
     stalls: int = 0
+    stalls_at_open: bool = False  # a disk hangs when somebody opens the ledger
+    sleeps: int = 0  # times that nothing gets through between the writer and all bookies
     full_disks: int = 0
     disk_errors: int = 0
     rot: int = 0
@@ -70,6 +74,7 @@ class OuterPlan:
             payload_bytes=chance.choice((10, 100, 1000)),
             recoverers=chance.choice((0, 1, 1, 2)),
             readers=chance.choice((0, 1, 1, 2)),
+            crowd=chance.choice((0, 0, 0, 8)),
             deferred_sync=sometimes(0.1),
             closes=sometimes(0.4),
             v2_share=chance.choice((0.0, 0.0, 0.5, 1.0)),
@@ -77,6 +82,7 @@ class OuterPlan:
             pending_bytes=chance.choice((1 << 20, 1 << 20, 500)),
             flush_seconds=chance.choice((0.5, 2.0, 10.0)),
             crashes=chance.randrange(1, 4) if sometimes(0.4) else 0,
+            crashes_at_fence=chance.randrange(1, 3) if sometimes(0.25) else 0,
             power=sometimes(0.6),
             silent=sometimes(0.3),
             cuts=chance.randrange(1, 4) if sometimes() else 0,
@@ -84,6 +90,8 @@ class OuterPlan:
             spikes=chance.choice((0.02, 0.1)) if sometimes(0.4) else 0.0,
             slow_disks=chance.randrange(1, 3) if sometimes(0.25) else 0,
             stalls=chance.randrange(1, 3) if sometimes(0.25) else 0,
+            stalls_at_open=sometimes(0.2),
+            sleeps=1 if sometimes(0.2) else 0,
             full_disks=1 if sometimes(0.15) else 0,
             disk_errors=1 if sometimes(0.15) else 0,
             rot=1 if sometimes(0.15) else 0,
@@ -131,5 +139,5 @@ class OuterPlan:
 _FIXED: Final = frozenset({"seed", "shape", "tempo"})
 _COUNTS: Final = frozenset(
     {"appends", "batch_max", "recoverers", "readers", "crashes", "cuts", "partitions",
-     "slow_disks", "stalls", "spares"}
+     "slow_disks", "stalls", "spares", "crowd"}
 )  # fmt: skip

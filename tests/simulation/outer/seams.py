@@ -84,7 +84,7 @@ def _small(options: StoreOptions, world: OuterWorld) -> StoreOptions:
         write_cache_bytes=64 * 1024,
         read_cache_bytes=64 * 1024,
         log_bytes=16 * 1024,
-        ledgers_in_memory=4,
+        ledgers_in_memory=2,
         reader_count=1,
         flush_interval_seconds=world.plan.flush_seconds,
         journal_pending_bytes=world.plan.pending_bytes,

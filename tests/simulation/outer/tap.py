@@ -20,6 +20,7 @@ from wire.messages import (
     AddResponse,
     BatchReadRequest,
     BatchReadResponse,
+    ForceResponse,
     ReadRequest,
     ReadResponse,
     WriteLacRequest,
@@ -207,6 +208,8 @@ class Ear:
                 is_poll = isinstance(question, ReadRequest) and question.previous_lac is not None
                 if not is_poll:
                     self._read(answer.status, answer.entry_id, is_fence)
+            case ForceResponse(status=Status.OK):
+                self._bookie.on_forced()
 
     def _said(self, status: Status, entry_ids: tuple[int, ...], deferred: bool) -> None:
         if status is Status.OK:
@@ -215,8 +218,7 @@ class Ear:
     def _read(self, status: Status, entry_id: int, is_fence: bool) -> None:
         name = self._bookie.name
         if is_fence and status in (Status.OK, *_ABSENT):
-            self._bookie.has_answered_fence = True
-            self._emit("fence_answered", name)
+            self._bookie.on_fence_answered()
         if status in _ABSENT:
             whole = status is Status.NO_LEDGER or entry_id == LAST_ENTRY
             self._emit("denied", name, None if whole else entry_id)

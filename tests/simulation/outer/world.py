@@ -18,6 +18,7 @@ from tests.simulation.invariants import checkers_for
 from tests.simulation.outer.bookie import BookieProcess, leaves_of
 from tests.simulation.outer.clients import (
     ClientProcess,
+    CrowdProcess,
     PollingProcess,
     RecoveringProcess,
     TailProcess,
@@ -52,6 +53,7 @@ class OuterWorld:
         self.begun: trio.Event
         self._nursery: trio.Nursery
         self._spikes = 0.0
+        self._crashes_at_fence = plan.crashes_at_fence
 
     def tell(self, line: str) -> None:
         self.story.append(f"{trio.current_time():9.4f}  {line}")
@@ -172,6 +174,8 @@ class OuterWorld:
         return lost > 0 and (lost > write_quorum - ack_quorum or lost >= ack_quorum)
 
     def _schedule_work(self) -> None:
+        if self.plan.crowd:
+            self._start_later(CrowdProcess(self, "C"))
         for number in range(self.plan.recoverers):
             self._start_later(RecoveringProcess(self, f"R{number + 1}"))
         for number in range(self.plan.readers):
@@ -179,7 +183,16 @@ class OuterWorld:
             self._start_later(kind(self, f"F{number + 1}"))
 
     def _start_later(self, client: ClientProcess) -> None:
-        self.later(self._moment(), lambda: self._nursery.start_soon(client.live))
+        moment = self._moment()
+        self.later(moment, lambda: self._nursery.start_soon(client.live))
+        if self.plan.stalls_at_open and isinstance(client, RecoveringProcess):
+            self.later(moment * self.chance.random(), self._stall)
+
+    def on_fence_answered(self, bookie: BookieProcess) -> None:
+        """The worst moment to lose power: somebody counts on what the bookie has just said."""
+        if self.has_faults and self._crashes_at_fence and self.chance.random() < 0.5:
+            self._crashes_at_fence -= 1
+            self.later(0.0, lambda: self._crash(bookie))
 
     def _moment(self) -> float:
         """Somewhere in the thick of it, or a while later."""
@@ -196,6 +209,7 @@ class OuterWorld:
             (plan.crashes, self._crash),
             (plan.cuts, self._cut),
             (plan.partitions, self._partition),
+            (plan.sleeps, self._sleep),
             (plan.slow_disks, self._slow_disk),
             (plan.stalls, self._stall),
             (plan.full_disks, self._fill_disk),
@@ -214,8 +228,8 @@ class OuterWorld:
     def _some_client(self) -> ClientProcess:
         return self.clients[self.chance.choice(list(self.clients))]
 
-    def _crash(self) -> None:
-        bookie = self._some_bookie()
+    def _crash(self, bookie: BookieProcess | None = None) -> None:
+        bookie = bookie or self._some_bookie()
         keep = self.chance.choice((Keep.SOME, Keep.NONE)) if self.plan.power else Keep.ALL
         bookie.crash(keep, silent=self.plan.silent and self.plan.power)
         self.later(0.05 + self._while(), bookie.restart)
@@ -230,6 +244,16 @@ class OuterWorld:
         self.tell(f"nothing gets through between {client.name} and {bookie.name}")
         self.network.partition(client.name, bookie.host)
         self.later(self._while(), lambda: self.network.heal(client.name, bookie.host))
+
+    def _sleep(self) -> None:
+        self.tell("nothing gets through between W and any bookie")
+        for bookie in self.bookies.values():
+            self.network.partition("W", bookie.host)
+        self.later(self._while(), self._wake)
+
+    def _wake(self) -> None:
+        for bookie in self.bookies.values():
+            self.network.heal("W", bookie.host)
 
     def _slow_disk(self) -> None:
         bookie = self._some_bookie()

@@ -1,0 +1,94 @@
+"""The bugs that the outer ring must find, and in how many seeds of which plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from bookie.collector import Collector
+from bookie.connection import Connection
+from bookie.core.ledger import Ledger
+from bookie.operations import Operations
+from bookie.storage.entry_log_writer import EntryLogWriter
+from bookie.storage.journal_files import JournalFile
+from bookie.storage.journal_writer import Journal
+from bookie.storage.replay import Replay
+from ledger_client.pool import Pool
+from tests.simulation.outer.plan import OuterPlan
+from tests.simulation.outer.runs import failure_of
+from tests.simulation.planted import shells
+from tests.simulation.runs import Failed
+
+
+@dataclass(frozen=True, slots=True)
+class OuterBug:
+    name: str
+    like: str
+    owner: type
+    attribute: str
+    make: Callable[[Any], Any]
+    seeds: int  # within which it is found
+    #: What the plans of these seeds have beside what chance gives them.
+    plans: Mapping[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        broken = self.make(self.owner.__dict__[self.attribute])
+        with patch.object(self.owner, self.attribute, broken):
+            yield
+
+    def plan(self, seed: int) -> OuterPlan:
+        return replace(OuterPlan.of(seed), **self.plans)
+
+    def find(self) -> tuple[OuterPlan, Failed] | None:
+        """The first plan that shows it. The patch is gone when this returns."""
+        with self.planted():
+            for seed in range(self.seeds):
+                plan = self.plan(seed)
+                failed = failure_of(plan)
+                if failed is not None:
+                    return plan, failed
+        return None
+
+
+_POWER: Final = {"crashes": 3, "power": True}
+
+OUTER_BUGS: Final = (
+    OuterBug("the journal is not synced", "ack before sync, I1",
+             JournalFile, "write", shells.write_without_sync, 40, _POWER),
+    OuterBug("the mark moves before the log is synced", "mark before flush, F28",
+             EntryLogWriter, "sync", shells.mark_without_sync, 40,
+             {**_POWER, "flush_seconds": 0.5}),
+    OuterBug("adds are answered when they are taken", "ack before sync, I2",
+             Connection, "accept", shells.answer_at_once, 40, _POWER),
+    OuterBug("a fence is answered when it is taken", "F20",
+             Operations, "fence", shells.fence_at_once, 40,
+             {"crashes_at_fence": 2, "power": True, "recoverers": 2}),
+    OuterBug("an error of the disk is no such entry", "F27, #2908",
+             Operations, "guarded", shells.error_is_absence, 40,
+             {"rot": 1, "flush_seconds": 0.5, "tempo": 3.0}),
+    OuterBug("a fenced ledger is evicted", "F62",
+             Ledger, "is_pinned", shells.fence_is_not_pinned, 40,
+             {"crowd": 30, "recoverers": 2, "tempo": 3.0, "spares": 0, "flush_seconds": 10.0}),
+    OuterBug("a parked add is not checked again", "F68",
+             Connection, "wait_admission", shells.parked_adds_are_judged_already, 40,
+             {"pending_bytes": 500, "recoverers": 2, "payload_bytes": 1000,
+              "stalls_at_open": True}),
+    OuterBug("the journal is trimmed one file too early", "F29, #4740",
+             Journal, "release", shells.released_too_early, 40,
+             {"crashes": 3, "payload_bytes": 1000}),
+    OuterBug("fences are not replayed", "F22",
+             Replay, "_apply_state", shells.fences_are_not_replayed, 40,
+             {"crashes_at_fence": 2, "recoverers": 2}),
+    OuterBug("a force does not follow its entries", "F70, #889",
+             Pool, "ask", shells.forces_travel_alone, 40, {**_POWER, "deferred_sync": True}),
+    OuterBug("bookies of earlier fragments delete the ledger", "I20",
+             Collector, "_is_surplus", shells.only_the_last_fragment_counts, 40,
+             {"crashes": 3, "tempo": 3.0}),
+    OuterBug("open ledgers are collected", "I20",
+             Collector, "_is_surplus", shells.open_ledgers_are_collected, 40,
+             {"crashes": 3, "tempo": 3.0, "recoverers": 0}),
+)  # fmt: skip
