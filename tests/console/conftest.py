@@ -31,6 +31,8 @@ PAYLOADS = [
     b"\xff\xfe broken",
 ]
 _WAIT_MS = 90_000
+#: Bytes that are restored in a second: slow enough to be seen.
+RATE = 200_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Site:
     #: Closed, 3/2/2, with `PAYLOADS`; and the same with a password.
     small: int
     locked: int
+    #: Closed, 3/2/2, and long enough that restoring its copies takes some seconds here.
+    large: int
     #: Open, 3/2/2, and growing.
     growing: int
 
@@ -84,7 +88,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("console") / "data"
     zookeeper = f"{shared_zookeeper().address}{fresh_root_path()}"
     arguments = ("--bookies", 4, "--zk", zookeeper, "--autorecovery", "--console")
-    with running_cluster(folder, *arguments) as cluster, LedgerClient(cluster.uri) as client:
+    with (
+        running_cluster(folder, *arguments, replicationRateByBytes=RATE) as cluster,
+        LedgerClient(cluster.uri) as client,
+    ):
         ids = []
         for password in (b"", PASSWORD):
             with client.create(
@@ -93,9 +100,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             ) as ledger:  # fmt: skip
                 ledger.append_many(PAYLOADS)
             ids.append(int(ledger.id))
+        with client.create(ensemble_size=3, write_quorum=2, ack_quorum=2) as large:
+            large.append_many([bytes(10_000)] * (10 * RATE // 10_000))
+        ids.append(int(large.id))
         writer = Writer(client)
         token = json.loads((folder / "console.json").read_text())["token"]
-        yield Site(cluster, cluster.record["console"], token, ids[0], ids[1], writer.ledger_id)
+        small, locked, long = ids
+        yield Site(
+            cluster, cluster.record["console"], token,
+            small=small, locked=locked, large=long, growing=writer.ledger_id,
+        )  # fmt: skip
         writer.stop()
 
 

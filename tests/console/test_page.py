@@ -128,8 +128,8 @@ def test_hostile_payload_is_text_and_nothing_else(page: Page, site: Site) -> Non
     expect(page.locator("#browse-said")).to_contain_text("6 entries, 0 to 5")
     first = page.locator("#entries li").first
     assert first.locator("pre").text_content() == HOSTILE.decode()
-    assert page.locator("#entries img, #entries script, #ledger-facts img").count() == 0
-    expect(page.locator("#ledger-facts")).to_contain_text(HOSTILE.decode())
+    assert page.locator("#entries img, #entries script, #ledger-custom img").count() == 0
+    expect(page.locator("#custom-facts")).to_contain_text(HOSTILE.decode())
     texts = page.locator("#entries pre").all_text_contents()
     assert '"sensor": 7' in texts[1]
     assert texts[2] == "plain words"

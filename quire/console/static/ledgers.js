@@ -126,14 +126,16 @@ export class LedgerDetail {
       ["Payload", ledger.bytes === null ? "known when it is closed" : bytes(ledger.bytes)],
       ["Created", moment(ledger.createdMs)],
       ["Digest", `${ledger.digest ?? "not recorded"}${ledger.hasPassword ? ", with a password" : ""}`],
-      ...ledger.custom.map(([key, value]) => [key, value]),
     ]);
+    $("ledger-custom").hidden = ledger.custom.length === 0;
+    const more = ledger.customCount - ledger.custom.length;
+    facts($("custom-facts"), more > 0 ? [...ledger.custom, ["…", `${more} more`]] : ledger.custom);
     const states = new Map(bookies.map((bookie) => [bookie.id, bookie.state]));
-    drawStripes($("stripes"), ledger, states);
+    const isSampled = drawStripes($("stripes"), ledger, states);
     const shown = ledger.fragments.length;
     const hidden = ledger.fragmentCount - shown;
     setText($("stripes-hint"), `${plural(ledger.fragmentCount, "fragment", "fragments")}${hidden > 0 ? `, the last ${shown} are shown` : ""}. ` +
-      "A bookie's row is filled where it holds an entry; where there are too many to draw, one in every few is.");
+      `A bookie's row is filled where it holds an entry${isSampled ? "; there are too many to draw, so one in every few is" : ""}.`);
   }
 
   #drawLac(ledger, timeMs) {
@@ -182,8 +184,9 @@ export function drawStripes(container, ledger, states) {
     );
   });
   let x = LABEL;
+  let isSampled = false;
   pieces.forEach((piece, index) => {
-    drawPiece(root, piece, x, widths[index], names, ledger, states);
+    isSampled = drawPiece(root, piece, x, widths[index], names, ledger, states) || isSampled;
     const label = index === 0 || widths[index] > 34 ? piece.first : "";
     root.append(
       svg("line", { x1: x, x2: x, y1: 0, y2: height - 8, class: "stripe-edge" }),
@@ -195,6 +198,7 @@ export function drawStripes(container, ledger, states) {
   const end = pieces.at(-1);
   if (end) root.append(svg("text", { x: width - 2, y: names.length * ROW + 14, "text-anchor": "end", class: "stripe-axis", text: end.count ? String(end.start + end.count - 1) : "" }));
   container.replaceChildren(root);
+  return isSampled;
 }
 
 function drawPiece(root, piece, x, width, names, ledger, states) {
@@ -219,6 +223,7 @@ function drawPiece(root, piece, x, width, names, ledger, states) {
       root.append(svg("rect", { x: x + cell * cellWidth + 0.6, y, width: Math.max(1, cellWidth - 1.2), height: ROW - 4, rx: 1.5, class: className }));
     }
   });
+  return step > 1 && copies < size;
 }
 
 // Every how manyth entry is drawn: few enough to be seen, and such that neighbours differ as entries

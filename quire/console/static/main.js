@@ -143,7 +143,7 @@ function drawRecovery(recovery) {
     ["Auditor", recovery.auditor ?? "nobody"],
     ["Allowed", recovery.enabled ? "yes" : "no, it is switched off"],
     ["Waits after a loss", `${recovery.delaySeconds ?? 0} s`],
-    ["Rate", forecast.bytesPerSecond === null ? "not known yet" : `${bytes(forecast.bytesPerSecond)}/s`],
+    ["Rate", forecast.ledgers === 0 ? "nothing to copy" : forecast.bytesPerSecond === null ? "not known yet" : `${bytes(forecast.bytesPerSecond)}/s`],
     ...Object.entries(recovery.lastChecks).map(([name, ms]) => [`Last check of ${name}`, ms === null ? "never" : moment(ms)]),
   ]);
   $("mark-table").hidden = recovery.marks.length === 0;
@@ -185,7 +185,18 @@ function noteChanges(now) {
       const fragment = ledger.fragments.at(-1);
       note(`ledger ${ledger.id}: new ensemble from entry ${fragment.first} on: ${fragment.ensemble.join(", ")}`, "");
     }
+    noteReplaced(ledger, old);
     if (ledger.state !== old.state) note(`ledger ${ledger.id} is ${ledger.state.toLowerCase().replace("_", " ")}`, "");
+  }
+}
+
+// Copies that were restored elsewhere.
+function noteReplaced(ledger, old) {
+  const before = new Map(old.fragments.map((fragment) => [fragment.first, fragment.ensemble]));
+  for (const { first, ensemble } of ledger.fragments) {
+    (before.get(first) ?? []).forEach((name, slot) => {
+      if (ensemble[slot] !== name) note(`ledger ${ledger.id}: entries from ${first} on are on ${ensemble[slot]} in the place of ${name}`, "good");
+    });
   }
 }
 
