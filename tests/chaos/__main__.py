@@ -68,8 +68,9 @@ def main(arguments: Sequence[str]) -> int:
 def _network() -> Network:
     if INSIDE in os.environ:
         return NamespaceNetwork()
-    from tests.chaos.proxies import ProxyNetwork
+    from tests.chaos.proxies import ProxyNetwork, guard_children
 
+    guard_children()
     return ProxyNetwork()
 
 

@@ -28,7 +28,7 @@ from tests.chaos.zookeeper import ZookeeperServer, wait_quorum
 
 BOOKIE_PORT: Final = 3181
 SMALL_DISK_MIB: Final = 160
-SESSION_SECONDS: Final = 4.0
+SESSION_SECONDS: Final = 8.0
 
 
 class Bookie(Process):
@@ -122,8 +122,8 @@ class Autorecovery(Process):
             "openLedgerRereplicationGracePeriod": 4000,
             "rwRereplicateBackoffMs": 500,
             "lockReleaseOfFailedLedgerGracePeriod": 5000,
-            "auditorPeriodicBookieCheckInterval": 20,
-            "auditorPeriodicCheckInterval": 20,
+            "auditorPeriodicBookieCheckInterval": 30,
+            "auditorPeriodicCheckInterval": 30,
             "quire_staleRecoverySec": 15,
         }
         self._conf = folder / "autorecovery.conf"

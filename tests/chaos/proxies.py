@@ -8,8 +8,11 @@ them. What it cannot do is come between ZooKeepers, which are Java: they are sto
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +26,34 @@ from tests.chaos.processes import HOOKS
 SOURCE: Final = "QUIRE_CHAOS_SOURCE"
 _DELAY_SECONDS: Final = 0.5
 _CHUNK: Final = 65536
+
+
+def guard_children() -> None:
+    """Have every process of this run end with this one, even if it is killed.
+
+    Namespaces do that by themselves. Here a watchdog holds the other end of a pipe, and ends our
+    process group when nobody holds this one any more.
+    """
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    reading, writing = os.pipe()
+    subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(reading), str(os.getpgrp())],
+        pass_fds=(reading,),
+        start_new_session=True,
+    )
+    os.close(reading)
+    os.set_inheritable(writing, False)
+
+
+_WATCHDOG: Final = """
+import os, signal, sys
+os.read(int(sys.argv[1]), 1)
+try:
+    os.killpg(int(sys.argv[2]), signal.SIGKILL)
+except ProcessLookupError:
+    pass
+"""
 
 
 class ProxyNetwork:

@@ -24,7 +24,7 @@ from ledger_client import (
 from tests.chaos.history import History
 from tests.chaos.writers import PASSWORD
 
-LEDGERS_MAX: Final = 90
+LEDGERS_MAX: Final = 60
 _FOLLOW_SECONDS: Final = 60.0
 
 

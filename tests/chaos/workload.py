@@ -24,9 +24,9 @@ from tests.chaos.history import History
 from tests.chaos.readers import Reading
 from tests.chaos.writers import Writing
 
-SESSION_SECONDS: Final = 6.0
+SESSION_SECONDS: Final = 10.0
 #: Far above every time-out of the client: whoever waits longer hangs.
-HANGING_SECONDS: Final = 150.0
+HANGING_SECONDS: Final = 300.0
 
 
 class World:

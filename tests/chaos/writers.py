@@ -26,7 +26,7 @@ class Writing:
         self._history = history
         self._name = name
         self._pace = float(plan.get("pace", 0.05))
-        self._size = int(plan.get("entries", 300))
+        self._size = int(plan.get("entries", 200))
         self._count = 0
 
     async def write_ledger(self, chance: random.Random) -> None:
