@@ -25,6 +25,7 @@ from quire.console.faults import Fault, FaultRefusedError, ProcessState, Unknown
 from quire.fleet import Fleet
 from quire.packet_cut import PacketCut
 from quire.processes import Child, Program
+from wire.errors import LedgerError
 from wire.types import BookieId
 
 _SLOW_STOPPED_SECONDS: Final = 0.2
@@ -142,11 +143,24 @@ class LocalFaults:
                 await self._doing(member, "starting", partial(self._revive, member, child))
 
     async def _doing(self, member: _Member, what: str, do: Callable[[], Awaitable[None]]) -> None:
+        """In a task of ours: a page that is closed meanwhile does not leave half a restart."""
+        done = trio.Event()
+        failures: list[LedgerError] = []
+
+        async def work() -> None:
+            try:
+                await do()
+            except LedgerError as error:
+                failures.append(error)
+            finally:
+                member.doing = None
+                done.set()
+
         member.doing = what
-        try:
-            await do()
-        finally:
-            member.doing = None
+        self.nursery.start_soon(work)
+        await done.wait()
+        if failures:
+            raise FaultRefusedError(str(failures[0]))
 
     async def _kill(self, member: _Member, child: Child) -> None:
         await self._undo(member, child)

@@ -138,7 +138,7 @@ def test_busy_port_is_named_before_anything_runs(tmp_path: Path) -> None:
         (["--bookies", "none"], 2, "'none' is not a valid integer"),
         (["--bookies", 0], 2, "0 is not in the range"),
         (["--zk", "127.0.0.1:99999"], 1, "'99999' is not a port"),
-        (["--console"], 2, "No such option '--console'"),
+        (["--console-port", 0], 2, "0 is not in the range"),
         (["extra"], 2, "unexpected extra argument (extra)"),
     ],
 )

@@ -133,7 +133,7 @@ function drawRecovery(recovery) {
     if (forecast.parked) line += `; ${forecast.parked} stuck`;
     if (!recovery.enabled) line += "; re-replication is switched off";
     else if (recovery.auditor === null) line += "; nobody restores them: autorecovery is not running";
-    else if (left !== null && forecast.ledgers > forecast.parked) line += `; done in about ${left}`;
+    else if (left !== null && forecast.ledgers > forecast.parked) line += `; done in about ${left}, by what is finished so far`;
   }
   setText($("recovery-line"), line);
   mostBytes = forecast.ledgers ? Math.max(mostBytes, forecast.bytesLeft) : 0;
