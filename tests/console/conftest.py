@@ -113,8 +113,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         writer.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ended before other tests of this process run: Playwright keeps a loop of its own open."""
     path = program("chromium", "install it, for example with apt-get install chromium")
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to go into
     with sync_playwright() as playwright:
