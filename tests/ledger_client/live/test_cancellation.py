@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import trio
 
-from ledger_client import LedgerClient, LedgerReader, intake
+from ledger_client import LedgerClient, LedgerReader, LedgerWriter, intake
 from metadata.model import LedgerState
 from tests.ledger_client.live.cluster import LiveCluster
 
@@ -135,6 +135,65 @@ async def test_close_may_be_cancelled_anywhere_and_asked_again(cluster: LiveClus
             assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 9)
             if through:
                 break
+
+
+async def test_force_may_be_cancelled_anywhere_and_asked_again(cluster: LiveCluster) -> None:
+    """Without its caller a force goes on, and the next one covers at least as much."""
+    async with LedgerClient(cluster.uri) as client:
+        async with await client.create(deferred_sync=True) as ledger:
+            for steps in range(STEPS_MAX):
+                appended = await ledger.append_many([b"%d" % steps] * 3)
+                through = await is_through(steps, ledger.force)
+                assert ledger.last_confirmed == appended[-1] or not through
+                assert await ledger.force() == appended[-1]
+                if through:
+                    break
+        found = await payloads_in(await client.open(ledger.id))
+        assert found == [b"%d" % number for number in range(steps + 1) for _ in range(3)]
+
+
+async def test_tail_may_be_cancelled_anywhere_and_gone_on_with(cluster: LiveCluster) -> None:
+    """While it reads what is there, and while it waits for what is not."""
+    async with LedgerClient(cluster.uri) as client, await client.create() as ledger:
+        await ledger.append_many([b"%d" % i for i in range(5)])
+        for steps in range(STEPS_MAX):
+            first, last = ledger.last_confirmed - 4, ledger.last_confirmed + 2
+            found: list[tuple[int, bytes]] = []
+            async with await client.tail(ledger.id, first=first) as tail:
+
+                async def follow() -> None:
+                    async for entry in tail:
+                        found.append(entry)  # noqa: B023
+                        if entry.id == last:  # noqa: B023
+                            return
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_append_later, ledger, first + 5)
+                    through = await is_through(steps, follow)
+                    if not through:
+                        await follow()
+            assert found == [(i, b"%d" % i) for i in range(first, last + 1)]
+            if through:
+                break
+
+
+async def _append_later(ledger: LedgerWriter, first: int) -> None:
+    """Two more entries, one after the other, each with its number in it."""
+    for number in (first, first + 1):
+        await trio.sleep(0.005)
+        await ledger.append(b"%d" % number)
+
+
+async def test_tail_may_be_cancelled_while_it_begins(cluster: LiveCluster) -> None:
+    async with LedgerClient(cluster.uri) as client, await client.create() as ledger:
+        await ledger.append(b"x")
+
+        async def follow() -> None:
+            async with await client.tail(ledger.id) as tail:
+                assert (await anext(tail)).payload == b"x"
+
+        async for _ in each_step(follow):
+            pass
 
 
 async def test_open_may_be_cancelled_anywhere_and_repeated(cluster: LiveCluster) -> None:
