@@ -7,6 +7,7 @@ and gone on with, or simply forgotten.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Self
@@ -51,7 +52,28 @@ class LedgerEntry(NamedTuple):
     payload: bytes
 
 
-class EntryReader:
+class EntryIterator(ABC):
+    """What comes in batches, one by one: `async for entry in ...`."""
+
+    def __init__(self) -> None:
+        self._batch: deque[LedgerEntry] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> LedgerEntry:
+        if not self._batch:
+            self._batch.extend(await self.next_batch())
+            if not self._batch:
+                raise StopAsyncIteration
+        return self._batch.popleft()
+
+    @abstractmethod
+    async def next_batch(self) -> list[LedgerEntry]:
+        """The next entries, however many are there; none at the end."""
+
+
+class EntryReader(EntryIterator):
     """Entries `first..last` of a ledger, one by one or by what one answer brought."""
 
     def __init__(
@@ -68,6 +90,7 @@ class EntryReader:
         on_lac: OnLac | None = None,
         entry_bytes: float = 0.0,
     ) -> None:
+        super().__init__()
         self._environment = environment
         self._access = access
         self._reread = reread
@@ -84,7 +107,6 @@ class EntryReader:
         self._mail = Mailbox()
         self._asked: dict[int, AskRead] = {}
         self._ready: deque[tuple[Part, ...]] = deque()
-        self._batch: deque[LedgerEntry] = deque()
         self._taken_bytes = 0
         self._is_started = False
         self._is_over = first > last
@@ -93,16 +115,6 @@ class EntryReader:
         self._on_lac = on_lac
         self._corrupt_copies: list[CorruptCopy] = []
         environment.handles.add(self)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> LedgerEntry:
-        if not self._batch:
-            self._batch.extend(await self.next_batch())
-            if not self._batch:
-                raise StopAsyncIteration
-        return self._batch.popleft()
 
     async def next_batch(self) -> list[LedgerEntry]:
         """The next entries, however many are there; none at the end."""

@@ -20,8 +20,9 @@ from ledger_client.core.commands import Failure
 from ledger_client.errors import error_of
 from wire.types import NO_ENTRY
 
-#: A batch takes no further payload above either.
-BATCH_BYTES: Final = 256 * 1024
+#: A batch takes no further payload above either. What it costs beside its entries, some 200 us over
+#: three bookies, is shared by them: 0.8 us for each of 250, 0.2 us for each of 1,000.
+BATCH_BYTES: Final = 1024 * 1024
 BATCH_ENTRIES: Final = 2048
 #: Bytes that no batch has taken to the bookies yet; above, callers wait.
 QUEUE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -115,15 +116,14 @@ class Intake:
         The same as `put` for each, in one loop: this is where the entries of a fast writer come by.
         What was taken when `payloads` raises an error of its own stays taken.
         """
+        if not self.has_room:
+            return None
         batch = self._queue[-1] if self._queue else self._new_batch()
         taken = batch.payloads
         index, size, added = len(taken), batch.size, 0
         room = QUEUE_BYTES_MAX - self._bytes
         try:
-            while room > 0:
-                payload = next(payloads, None)
-                if payload is None:
-                    return None
+            for payload in payloads:
                 length = len(payload)
                 if length > bytes_max:
                     return payload
@@ -136,6 +136,8 @@ class Intake:
                 size += length
                 added += length
                 room -= length + _ENTRY_BYTES
+                if room <= 0:
+                    break
             return None
         finally:
             self._on_filled(batch, index, added, parts)

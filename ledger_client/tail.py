@@ -6,13 +6,12 @@ record: another ensemble, or the end. Nothing here disturbs the writer.
 
 from __future__ import annotations
 
-from collections import deque
 from types import TracebackType
 from typing import Final, Self
 
 import trio
 
-from ledger_client.entries import EntryReader, LedgerEntry
+from ledger_client.entries import EntryIterator, EntryReader, LedgerEntry
 from ledger_client.environment import Environment
 from ledger_client.errors import UnreadableEntryError
 from ledger_client.reader import LedgerReader
@@ -24,18 +23,18 @@ from wire.types import LedgerId
 _PAUSE_SECONDS: Final = 0.2
 
 
-class LedgerTail:
+class LedgerTail(EntryIterator):
     """All entries of a ledger from some entry on, until it is closed. Does not fence it.
 
     An asynchronous iterator and context manager; made by `LedgerClient.tail`.
     """
 
     def __init__(self, environment: Environment, reader: LedgerReader, first: int) -> None:
+        super().__init__()
         self._environment = environment
         self._reader = reader
         self._next = first
         self._entries: EntryReader | None = None
-        self._batch: deque[LedgerEntry] = deque()
         self._mail = Mailbox()
         self._scope = trio.CancelScope()
         self._is_gone = False
@@ -66,16 +65,6 @@ class LedgerTail:
                         self._reader.take(ledger)
                     self._mail.wake()
                 nursery.cancel_scope.cancel()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> LedgerEntry:
-        if not self._batch:
-            self._batch.extend(await self.next_batch())
-            if not self._batch:
-                raise StopAsyncIteration
-        return self._batch.popleft()
 
     async def next_batch(self) -> list[LedgerEntry]:
         """The next entries as soon as there are any; none when the ledger has ended."""
