@@ -165,6 +165,13 @@ async def _start(
         opened_storage(settings, shell, bookie, mode, fatal, has_lost=stamp is not None)
     )
     if store.needs_integrity_check:
+        if prepare is None and settings.storage.accept_loss:
+            # What only the lost part knew is not in limbo: it would be denied, and its fences gone.
+            raise LedgerError(
+                "a loss was accepted, but which ledgers it hit only the metadata can tell: start "
+                "the bookie with `quire bookie`, skipReplayJournalInvalidRecord=true and "
+                "dataIntegrityChecking=true"
+            )
         _log.warning(
             "entries may be lost here: ledgers are in limbo until an integrity check has found "
             "what is missing; run it with `quire bookie` and dataIntegrityChecking=true"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 import trio.testing
 
-from bookie.server import RunningBookie
+from bookie.server import RunningBookie, run_bookie
 from bookie.storage.index_format import NEEDS_INTEGRITY_CHECK_KEY, encode_flag
 from tests.bookie_server.service import Site
-from wire.errors import Status
+from wire.errors import LedgerError, Status
 from wire.messages import ReadRequest
 from wire.types import LedgerId
 
@@ -66,3 +68,15 @@ async def test_ledger_in_limbo_gives_what_it_has_and_denies_nothing(
         assert missing.status is Status.IO_ERROR, "v2 has no word for unknown"
         await client.add_v2(1, 1)
         assert (await client.answer_v2()).status is Status.FENCED
+
+
+async def test_loss_is_not_accepted_by_a_bookie_that_cannot_ask_what_it_has_forgotten(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Of a ledger that was in the lost part alone it would say that it never existed."""
+    site = await site_with_a_loss()
+    settings = site.settings()
+    accepting = replace(settings, storage=replace(settings.storage, accept_loss=True))
+    refusal = pytest.RaisesExc(LedgerError, match="only the metadata")
+    with pytest.RaisesGroup(refusal, flatten_subgroups=True):
+        await run_bookie(accepting, site.shell(), trio.Event())
