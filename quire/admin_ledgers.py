@@ -28,7 +28,7 @@ from quire.admin_http import (
     parameter,
 )
 from quire.shell_ledgers import record_of, records
-from wire.types import ID_MAX, LedgerId
+from wire.types import ID_MAX, DigestType, LedgerId
 
 LEDGERS_PER_PAGE: Final = 100
 ENTRIES_PER_PAGE: Final = 1000
@@ -110,10 +110,12 @@ def apache_record(metadata: LedgerMetadata) -> dict[str, object]:
         str(fragment.first_entry_id): [{"id": bookie_id} for bookie_id in fragment.ensemble]
         for fragment in metadata.fragments
     }
-    return record_of(metadata) | {
+    record = record_of(metadata)
+    return record | {
         "length": metadata.length if metadata.is_closed else 0,
         "lastEntryId": -1 if metadata.last_entry_id is None else metadata.last_entry_id,
         "ctime": -1 if metadata.ctime_ms is None else metadata.ctime_ms,
+        "digestType": "MAC" if metadata.digest_type is DigestType.HMAC else record["digestType"],
         "password": "",
         "closed": metadata.is_closed,
         "allEnsembles": ensembles,

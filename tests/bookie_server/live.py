@@ -77,12 +77,15 @@ def bookie_process(conf: Path, *, log_name: str = "bookie.log") -> Iterator[Proc
 
 
 @contextmanager
-def daemon_process(module: str, conf: Path, log: Path) -> Iterator[Process]:
+def daemon_process(module: str, conf: Path, log: Path, *arguments: str) -> Iterator[Process]:
     """Start a module as a daemon and wait until it is ready; killed at the end if it still runs."""
     reading, writing = os.pipe()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, "--conf", str(conf), "--ready-fd", str(writing)],
+            [
+                sys.executable, "-m", module, *arguments,
+                "--conf", str(conf), "--ready-fd", str(writing),
+            ],
             cwd=ROOT, stdout=output, stderr=output, pass_fds=(writing,),
         )  # fmt: skip
     os.close(writing)
