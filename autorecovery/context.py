@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autorecovery.config import AuditorConfig, WorkerConfig
 from autorecovery.parking import Parking
 from ledger_client.environment import Environment
+from ledger_client.security import Security
 from metadata.cluster import Cluster
 from metadata.cookies import Cookies
 from metadata.discovery import BookieWatcher
@@ -21,6 +22,8 @@ from wire.types import BookieId
 class RecoverySettings:
     auditor: AuditorConfig
     worker: WorkerConfig
+    #: Whom to trust and who we are, towards bookies.
+    security: Security = field(default_factory=Security)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

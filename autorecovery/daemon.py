@@ -27,6 +27,7 @@ from ledger_client.core.placement import DefaultPolicy, PlacementPolicy
 from ledger_client.environment import Environment
 from ledger_client.placement_config import placement_of
 from ledger_client.pool import Pool
+from ledger_client.security import secure_network
 from ledger_client.topology import Topology
 from metadata.cluster import open_cluster
 from metadata.cookies import Cookies
@@ -38,7 +39,7 @@ from metadata.uri import MetadataUri
 from runtime import logs
 from runtime.metrics import Registry
 from runtime.service import Readiness, background
-from runtime.sockets import Network, SocketNetwork
+from runtime.sockets import Network
 from wire.errors import LedgerError
 from wire.types import BookieId
 
@@ -81,7 +82,11 @@ async def opened_context(
         )
         await marks.open()
         watcher = BookieWatcher(store, cluster.root)
-        pool = Pool(lambda: watcher.bookies, network=network or SocketNetwork(), chance=chance)
+        pool = Pool(
+            lambda: watcher.bookies,
+            network=secure_network(settings.security, network),
+            chance=chance,
+        )
         async with trio.open_nursery() as nursery:
             client = Environment(
                 ledgers=Ledgers(store, cluster.root, cluster.layout, chance=chance),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from autorecovery.config import AuditorConfig, RecoveryConfig, WorkerConfig
 from autorecovery.context import RecoverySettings
 from ledger_client.placement_config import PlacementConfig
+from ledger_client.security import security_of
 from metadata.access import access_of
 from metadata.connect import open_store
 from metadata.model import InvalidMetadataError, check_bookie_id
@@ -46,7 +47,9 @@ def process_settings(settings: Settings) -> ProcessSettings:
     return ProcessSettings(
         process=settings.build(RecoveryConfig),
         recovery=RecoverySettings(
-            auditor=settings.build(AuditorConfig), worker=settings.build(WorkerConfig)
+            auditor=settings.build(AuditorConfig),
+            worker=settings.build(WorkerConfig),
+            security=security_of(settings, is_daemon=True),
         ),
         metadata=metadata,
         metadata_uri=parse_metadata_uri(metadata.uri()),

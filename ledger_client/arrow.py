@@ -35,6 +35,7 @@ from ledger_client.client import LedgerClient
 from ledger_client.environment import Environment
 from ledger_client.reader import LedgerReader
 from ledger_client.scan import Range, ScanOptions, scan
+from ledger_client.security import read_security
 from metadata.model import LedgerMetadata
 
 __all__ = [
@@ -118,7 +119,7 @@ def read_table(
     schema = entry_schema(columns)
 
     async def read() -> list[Any]:
-        async with LedgerClient(uri) as client:
+        async with LedgerClient(uri, **read_security()) as client:
             batches = read_batches(
                 client, ledgers, password=password, columns=columns, keep_missing=keep_missing
             )

@@ -12,6 +12,7 @@ import click
 import trio
 
 from ledger_client import LedgerClient, LedgerError
+from ledger_client.security import read_security
 from ledger_client.terminal import Terminal, drop_output, lines_of, progress, total_bytes
 from metadata.model import LedgerMetadata
 from runtime.service import assertions_are_on
@@ -51,7 +52,7 @@ def _command(work: _Work) -> Callable[..., None]:
         terminal = Terminal(as_json=as_json or all_json)
 
         async def main() -> None:
-            async with LedgerClient(uri) as client:
+            async with LedgerClient(uri, **read_security()) as client:
                 await work(client, terminal, **given)
 
         try:

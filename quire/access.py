@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import trio
 
-from ledger_client import LedgerClient
+from ledger_client import LedgerClient, Security
+from ledger_client.security import security_of
 from metadata.access import access_of
 from metadata.cluster import Cluster, open_cluster
 from metadata.connect import open_store
@@ -96,7 +97,11 @@ class Target:
             yield Ledgers(store, cluster.root, cluster.layout, chance=random.Random())
 
     def client(self) -> LedgerClient:
-        return LedgerClient(str(self.metadata_uri()))
+        return LedgerClient(str(self.metadata_uri()), **self.security())
+
+    def security(self) -> Security:
+        """Whom to trust and who we are, by the configuration and the environment."""
+        return security_of(Settings.read(self.conf))
 
     @asynccontextmanager
     async def recovery(self) -> AsyncIterator[RecoveryContext]:
@@ -107,7 +112,9 @@ class Target:
 
         read = Settings.read(self.conf)
         settings = RecoverySettings(
-            auditor=read.build(AuditorConfig), worker=read.build(WorkerConfig)
+            auditor=read.build(AuditorConfig),
+            worker=read.build(WorkerConfig),
+            security=self.security(),
         )
         async with opened_context(
             self.metadata_store, self.metadata_uri(), bookie_id=_OPERATOR, settings=settings

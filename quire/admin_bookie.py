@@ -124,8 +124,13 @@ class BookiePages:
             raise AnswerError(429, "a sanity check is under way: wait for it")
         self._is_trying = True
         try:
-            uri = str(self._host.process.metadata_uri)
-            await try_bookie(uri, self._host.bookie_id, seconds=_SANITY_SECONDS)
+            process = self._host.process
+            await try_bookie(
+                str(process.metadata_uri),
+                self._host.bookie_id,
+                seconds=_SANITY_SECONDS,
+                security=process.recovery.security,
+            )
         except LedgerError as error:
             _log.warning("sanity check failed", error=error)
             return json_answer({"passed": False, "readOnly": False})

@@ -7,7 +7,7 @@ from random import Random
 
 import trio
 
-from ledger_client import LedgerClient
+from ledger_client import LedgerClient, Security
 from ledger_client.core.placement import Cluster, DefaultPolicy
 from wire.errors import LedgerError
 from wire.types import BookieId
@@ -32,19 +32,26 @@ class _OneBookie(DefaultPolicy):
         return (self._bookie_id,) if self._bookie_id in candidates else None
 
 
-async def try_bookie(uri: str, bookie_id: BookieId, *, count: int = 10, seconds: float) -> int:
+async def try_bookie(
+    uri: str,
+    bookie_id: BookieId,
+    *,
+    count: int = 10,
+    seconds: float,
+    security: Security | None = None,
+) -> int:
     """Write `count` entries to the bookie, read them back, delete the ledger; its id.
 
     A LedgerError says what went wrong.
     """
     with trio.move_on_after(seconds):
-        return await _write_and_read(uri, bookie_id, count)
+        return await _write_and_read(uri, bookie_id, count, security or Security())
     raise LedgerError(f"bookie {bookie_id} did not pass within {seconds:g} s: look at its log")
 
 
-async def _write_and_read(uri: str, bookie_id: BookieId, count: int) -> int:
+async def _write_and_read(uri: str, bookie_id: BookieId, count: int, security: Security) -> int:
     payloads = [f"sanity {number}".encode() for number in range(count)]
-    async with LedgerClient(uri, policy=_OneBookie(bookie_id)) as client:
+    async with LedgerClient(uri, policy=_OneBookie(bookie_id), **security) as client:
         registered = client.bookies()
         if bookie_id not in registered.writable:
             how = "read-only" if bookie_id in registered.read_only else "not registered"

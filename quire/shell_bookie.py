@@ -132,7 +132,16 @@ def bookiesanity(target: Target, entries: int, seconds: float) -> None:
     """Write a ledger to the configured bookie alone, read it back, delete it."""
     bookie_id = _identity(target.bookie()).bookie_id
     uri = str(target.metadata_uri())
-    ledger_id = run(partial(try_bookie, uri, bookie_id, count=entries, seconds=seconds))
+    ledger_id = run(
+        partial(
+            try_bookie,
+            uri,
+            bookie_id,
+            count=entries,
+            seconds=seconds,
+            security=target.security(),
+        )
+    )
     if target.as_json:
         show_json({"bookieId": bookie_id, "ledgerId": ledger_id, "passed": True})
     else:

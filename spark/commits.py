@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledger_client.errors import reaching_metadata
+from ledger_client.security import read_security, zookeeper_of
 from metadata.cluster import open_cluster
 from metadata.connect import open_store
 from metadata.ledgers import Ledgers
@@ -63,12 +64,13 @@ class _Found:
 
 
 @asynccontextmanager
-async def open_commits(uri: str) -> AsyncIterator[Commits]:
+async def open_commits(uri: str, client_conf: str | None = None) -> AsyncIterator[Commits]:
     """The commits of the cluster at `uri`, on a connection of their own."""
     place = parse_metadata_uri(uri)
     chance = random.Random()
     with reaching_metadata(f"the commits beside {place} cannot be reached"):
-        async with open_store(place) as store:
+        access = zookeeper_of(read_security(client_conf))
+        async with open_store(place, access=access) as store:
             cluster = await open_cluster(store, place)
             yield Commits(
                 Ledgers(store, cluster.root, cluster.layout, chance=chance), chance=chance

@@ -21,6 +21,7 @@ import trio
 from ledger_client import LedgerClient, LedgerMetadata, LedgerReader
 from ledger_client import sync as blocking
 from ledger_client.requests import Mailbox
+from ledger_client.security import read_security
 from metadata.store import StoreUnavailableError
 from metadata.update import LedgerGoneError
 from spark.core.offsets import LedgerEnd, LedgerSequence
@@ -60,7 +61,8 @@ class Follower:
         self._options = options
         self._sequence = sequence
         self._passwords = resolve(options.credentials)
-        self._client = blocking.LedgerClient(options.metadata_service_uri)
+        security = read_security(options.client_conf)
+        self._client = blocking.LedgerClient(options.metadata_service_uri, **security)
         self._changed = threading.Condition()
         self._ends: dict[int, LedgerEnd] = {}
         self._has_caught_up = False

@@ -79,6 +79,7 @@ class SourceOptions:
     read_timeout_seconds: float = 30.0
     retry_rounds: int = 3
     credentials: CredentialsReference | None = field(default=None)
+    client_conf: str | None = None  # a file with TLS and who we are, on every machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,7 @@ class SinkOptions:
     orphan_ttl_seconds: float = 86400.0
     metadata_grace_seconds: float = 60.0
     credentials: CredentialsReference | None = None
+    client_conf: str | None = None
 
 
 def _uri(text: str) -> str:
@@ -145,6 +147,7 @@ _time: Final = values.bounded(values.seconds, 0.001, _SECONDS_MAX * 366)
 _SHARED: Final[Mapping[str, values.Parser]] = {
     "metadataServiceUri": _uri,
     "credentials": parse_reference,
+    "clientConf": values.text_of,
     "metadataGrace": _time,
 }
 
@@ -273,6 +276,7 @@ def parse_sink(given: Mapping[str, str], *, streaming: bool = False) -> SinkOpti
 
 _SHARED_FIELDS: Final = {
     "credentials": "credentials",
+    "clientConf": "client_conf",
     "metadataGrace": "metadata_grace_seconds",
 }
 _SOURCE_FIELDS: Final = {

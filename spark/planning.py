@@ -19,6 +19,7 @@ from ledger_client import LedgerClient, MetadataUnavailableError
 from ledger_client.arrow import entry_bytes_of
 from ledger_client.environment import check_password
 from ledger_client.records import read_records
+from ledger_client.security import read_security
 from metadata.model import Fragment, LedgerMetadata
 from spark import credentials
 from spark.core.selection import ByCustom, Committed, Listed, Selection
@@ -60,7 +61,8 @@ async def _plan(
     options: SourceOptions, passwords: Passwords, *, with_custom: bool
 ) -> list[LedgerPartition]:
     async def attempt() -> list[LedgerPartition]:
-        async with LedgerClient(options.metadata_service_uri) as client:
+        security = read_security(options.client_conf)
+        async with LedgerClient(options.metadata_service_uri, **security) as client:
             found = Resolver(client, options, passwords, with_custom=with_custom)
             if options.table == LEDGERS:
                 return ledger_partitions(await found.records())
@@ -115,7 +117,8 @@ class Resolver:
     async def _ids(self) -> list[int]:
         selection = self._options.selection
         if isinstance(selection, Committed):
-            return await _committed(self._options.metadata_service_uri, selection)
+            options = self._options
+            return await _committed(options.metadata_service_uri, options.client_conf, selection)
         if isinstance(selection, Listed) and not selection.needs_listing:
             return list(selection.pick(()))
         present: list[int] = []
@@ -264,9 +267,9 @@ def _is_named(selection: Selection, ledger_id: int) -> bool:
     return isinstance(selection, Committed)
 
 
-async def _committed(uri: str, selection: Committed) -> list[int]:
+async def _committed(uri: str, client_conf: str | None, selection: Committed) -> list[int]:
     from spark.commits import open_commits
     from spark.core.commits import Identity
 
-    async with open_commits(uri) as commits:
+    async with open_commits(uri, client_conf) as commits:
         return await commits.ledger_ids(Identity.parse(selection.identity))

@@ -23,8 +23,8 @@ from ledger_client.core.scan import Pace
 from ledger_client.environment import Access, ReadEnvironment
 from ledger_client.pool import Pool
 from ledger_client.scan import Range, ScanOptions, Status, scan
+from ledger_client.security import Security, read_security, secure_network
 from metadata.model import LedgerMetadata
-from runtime.sockets import SocketNetwork
 from spark import credentials
 from spark.bridge import Emit
 from spark.core.plan import moved_on
@@ -53,9 +53,10 @@ async def scan_partition(
     attempt: int = 0,
 ) -> None:
     """Hand over the rows of a partition as record batches of this Arrow schema."""
-    records = _Records(options.metadata_service_uri, plan.bookies)
+    security = read_security(options.client_conf)
+    records = _Records(options.metadata_service_uri, plan.bookies, security)
     chance = random.Random()
-    pool = Pool(lambda: records.bookies, network=SocketNetwork(), chance=chance)
+    pool = Pool(lambda: records.bookies, network=secure_network(security), chance=chance)
     records.pool = pool
     environment = ReadEnvironment(
         pool=pool,
@@ -159,8 +160,9 @@ def _pace(options: SourceOptions) -> Pace | None:
 class _Records:
     """Records and addresses as the plan has them, and fresher ones once they are needed."""
 
-    def __init__(self, uri: str, bookies: Bookies) -> None:
+    def __init__(self, uri: str, bookies: Bookies, security: Security) -> None:
         self.bookies = bookies
+        self._security = security
         self.pool: Pool | None = None
         self._uri = uri
         self._chance = random.Random()
@@ -171,7 +173,7 @@ class _Records:
         if trio.current_time() < read_at + _FRESH_SECONDS:
             return metadata
         await trio.sleep(self._chance.uniform(0.0, _JITTER_SECONDS))
-        async with LedgerClient(self._uri) as client:
+        async with LedgerClient(self._uri, **self._security) as client:
             metadata = await client.metadata(known.ledger_id)
             now = client.bookies()
         before, self.bookies = self.bookies, now

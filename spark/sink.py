@@ -192,7 +192,7 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 def _on_commits(options: SinkOptions, job: Callable[[Commits], Awaitable[T]]) -> T:
     async def main() -> T:
-        async with open_commits(options.metadata_service_uri) as commits:
+        async with open_commits(options.metadata_service_uri, options.client_conf) as commits:
             return await job(commits)
 
     with coding():

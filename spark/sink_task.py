@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ledger_client import EntryTooLargeError, LedgerClient, LedgerError, LedgerWriter
 from ledger_client import sync as blocking
+from ledger_client.security import read_security
 from spark.core.commits import Identity, WrittenLedger, WrittenPart, staged_metadata
 from spark.core.rollup import RollUp
 from spark.credentials import resolve
@@ -41,7 +42,8 @@ def write_part(
     first = next(rows, None)
     if first is None:
         return WrittenPart(partition, ())  # no connection and no ledger for nothing
-    with blocking.LedgerClient(options.metadata_service_uri) as client:
+    security = read_security(options.client_conf)
+    with blocking.LedgerClient(options.metadata_service_uri, **security) as client:
         part = _Part(client, options, identity, partition=partition, attempt=attempt)
         try:
             part.append(first)

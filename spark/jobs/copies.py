@@ -19,8 +19,8 @@ from ledger_client.core.distribution import Distribution
 from ledger_client.environment import Access
 from ledger_client.pool import Pool
 from ledger_client.requests import FoundEntries, Mailbox, Reads
+from ledger_client.security import read_security, secure_network
 from metadata.model import LedgerMetadata
-from runtime.sockets import SocketNetwork
 from spark.credentials import Passwords
 from spark.partitions import PartitionPlan, PlannedRange
 from wire.entry import decode_entries
@@ -55,7 +55,7 @@ async def count_copies(
 ) -> None:
     """One count for each share of each bookie in the plan, handed over by `put`."""
     chance = random.Random()
-    pool = Pool(lambda: plan.bookies, network=SocketNetwork(), chance=chance)
+    pool = Pool(lambda: plan.bookies, network=secure_network(read_security()), chance=chance)
     request_ids = itertools.count(1)
     async with trio.open_nursery() as nursery:
         await nursery.start(pool.run)
