@@ -44,8 +44,13 @@ async def local_console(
 ) -> AsyncIterator[str]:
     """Served during the block, at the address that is yielded."""
     # Here, because a cluster without a console needs nothing of this.
-    from quire.console.serving import ConsoleSettings, running_console
-    from quire.local_faults import LocalFaults
+    try:
+        from quire.console.serving import ConsoleSettings, running_console
+        from quire.local_faults import LocalFaults
+    except ModuleNotFoundError as error:
+        raise ClusterFolderError(
+            f"--console needs {error.name}, which is not installed: run pip install 'quire[all]'"
+        ) from error
 
     port, token = _port_and_token(folder, port)
     uri = parse_metadata_uri(plan.uri)

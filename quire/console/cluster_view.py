@@ -102,8 +102,9 @@ class ClusterView:
             lost.append(f"ZooKeeper: {error}; bookies and ledgers are as last seen")
 
     async def _ask(self, bookie_id: BookieId, info: BookieServiceInfo | None) -> _Look:
-        url = _http_of(info)
-        if url is not None:
+        url = None if info is None else info.http_url
+        # Its certificate, if it has one, is made out for others: see fetch_page.
+        if url is not None and url.startswith("http:"):
             try:
                 text = await fetch_page(f"{url}/metrics", timeout_seconds=_ASK_SECONDS)
             except PageError as error:
@@ -176,14 +177,6 @@ class ClusterView:
             "forecast": _forecast(status.forecast),
             "marks": marks,
         }
-
-
-def _http_of(info: BookieServiceInfo | None) -> str | None:
-    for endpoint in sorted(info.endpoints) if info is not None else ():
-        if endpoint.protocol == "http" and endpoint.host and 0 < endpoint.port < 65536:
-            host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-            return f"http://{host}:{endpoint.port}"
-    return None
 
 
 def _process(process: ProcessState) -> Json:

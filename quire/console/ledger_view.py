@@ -32,6 +32,8 @@ ENTRIES_MAX: Final = 100
 ENTRY_BYTES_SHOWN: Final = 16 << 10
 ANSWER_BYTES_MAX: Final = 512 << 10
 _WALKS_AT_ONCE: Final = 2
+#: Readers of entries at a time; each holds a batch of them in memory.
+_BROWSERS_AT_ONCE: Final = 4
 _READS_AT_ONCE: Final = 16
 _LAC_SECONDS: Final = 2.0
 _ENTRIES_SECONDS: Final = 15.0
@@ -47,10 +49,12 @@ class SlowReadError(LedgerError):
 class LedgerView:
     context: RecoveryContext
     _walks: trio.CapacityLimiter
+    _reads: trio.CapacityLimiter
 
     @classmethod
     def of(cls, context: RecoveryContext) -> LedgerView:
-        return cls(context, trio.CapacityLimiter(_WALKS_AT_ONCE))
+        limits = (_WALKS_AT_ONCE, _BROWSERS_AT_ONCE)
+        return cls(context, *map(trio.CapacityLimiter, limits))
 
     # ------------------------------------------------------------------ the list
 
@@ -142,7 +146,8 @@ class LedgerView:
         check_password(metadata.ledger_id, metadata.password, password)
         try:
             with trio.fail_after(_ENTRIES_SECONDS):
-                return await self._entries(ledger, password, first, count)
+                async with self._reads:
+                    return await self._entries(ledger, password, first, count)
         except trio.TooSlowError:
             raise SlowReadError(
                 f"ledger {ledger_id}: entries did not arrive within {_ENTRIES_SECONDS:g} s: see "

@@ -85,21 +85,27 @@ def test_every_other_fault_is_inflicted_and_undone(page: Page, site: Site) -> No
     button(page, bookie, "revive").click()
     expect(shown).to_have_text("writable")
 
-    button(page, bookie, "fill").click()
-    expect(shown).to_have_text("read-only, disk full")
-    screenshot(page, "disk-full")
-    button(page, bookie, "revive").click()
-    expect(shown).to_have_text("writable")
+    if can(page, bookie, "fill", unless="too empty"):
+        expect(shown).to_have_text("read-only, disk full")
+        screenshot(page, "disk-full")
+        button(page, bookie, "revive").click()
+        expect(shown).to_have_text("writable")
 
-    partition = button(page, bookie, "partition")
-    reason = partition.get_attribute("data-reason")
-    if reason:  # where packets cannot be dropped, the button says so
-        assert "iptables" in reason
-        partition.focus()
-        page.keyboard.press("Enter")
-        expect(page.locator("#said")).to_contain_text(reason)
-        return
-    partition.click()
-    expect(shown).to_have_text("writable, cut off")
-    button(page, bookie, "revive").click()
-    expect(shown).to_have_text("writable")
+    if can(page, bookie, "partition", unless="iptables"):
+        expect(shown).to_have_text("writable, cut off")
+        button(page, bookie, "revive").click()
+        expect(shown).to_have_text("writable")
+
+
+def can(page: Page, bookie: str, fault: str, *, unless: str) -> bool:
+    """Press a button; where the machine stands in the way, see that it says so."""
+    wanted = button(page, bookie, fault)
+    reason = wanted.get_attribute("data-reason")
+    if not reason:
+        wanted.click()
+        return True
+    assert unless in reason
+    wanted.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#said")).to_contain_text(reason)
+    return False

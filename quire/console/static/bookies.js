@@ -41,11 +41,11 @@ export class BookieTable {
   }
 
   #createRow(bookie) {
-    const cell = (name, label, ...inner) => el("td", { class: name, "data-label": label }, ...inner);
+    const cell = (name, label, ...inner) => el("td", { class: name, role: "cell", "data-label": label }, ...inner);
     const meter = el("span", { class: "meter", "aria-hidden": "true" }, el("span"));
     return el(
-      "tr", { class: "bookie" },
-      el("th", { scope: "row", class: "mono", text: bookie.id }),
+      "tr", { class: "bookie", role: "row" },
+      el("th", { scope: "row", role: "rowheader", class: "mono", text: bookie.id }),
       cell("state", "State", el("span", { class: "mark", "aria-hidden": "true" }), el("span", { class: "state-text" }), el("span", { class: "problem" })),
       cell("rack mono", "Rack"),
       cell("disk", "Disk", meter, el("span", { class: "disk-text" })),
@@ -63,7 +63,7 @@ export class BookieTable {
     setText(part("mark"), MARKS[bookie.state] ?? "○");
     setText(part("state-text"), isFaulty ? `${bookie.state}, ${process.state}` : bookie.state);
     let problem = bookie.problem;
-    if (bookie.state !== "absent" && !problem && !bookie.hasMetrics) problem = "no metrics: its HTTP server is off";
+    if (bookie.state !== "absent" && !problem && !bookie.hasMetrics) problem = "no metrics: it announces no plain HTTP server";
     setText(part("problem"), problem ?? "");
     setText(part("rack"), bookie.rack ?? "");
     const used = bookie.disk.used;
@@ -92,7 +92,7 @@ export class BookieTable {
       button.addEventListener("click", () => this.#press(bookie.id, button));
       group.append(button);
     }
-    return el("tr", { class: "faults-row" }, el("td", { colspan: "12" }, group));
+    return el("tr", { class: "faults-row", role: "row" }, el("td", { role: "cell", colspan: "12" }, group));
   }
 
   #updateFaults(row, bookie) {

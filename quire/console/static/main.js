@@ -152,7 +152,8 @@ function drawRecovery(recovery) {
     (mark) => {
       const button = el("button", { type: "button", class: "link mono", text: mark.ledgerId, "aria-label": `Show ledger ${mark.ledgerId}` });
       button.addEventListener("click", () => choose(mark.ledgerId));
-      return el("tr", {}, el("th", { scope: "row" }, button), el("td", { class: "mono", "data-label": "Missing on" }), el("td", { "data-label": "State" }));
+      return el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" }, button),
+        el("td", { class: "mono", role: "cell", "data-label": "Missing on" }), el("td", { role: "cell", "data-label": "State" }));
     },
     (row, mark) => {
       setText(row.children[1], mark.missing.join(", "));
