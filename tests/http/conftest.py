@@ -55,18 +55,21 @@ class World:
     def start_recovery(self) -> str:
         """The auditor is elected when this returns. Its admin paths."""
         if self.recovery_url is None:
-            port = free_port()
-            folder = self.cluster.folder.parent
-            conf = folder / "autorecovery.conf"
-            # As Apache's: it may be given the file of a bookie. A ledger that is marked stays so.
-            text = self.cluster.conf(2).read_text()
-            text = re.sub("(?m)^httpServerPort=.*$", f"httpServerPort={port}", text)
-            conf.write_text(text + "quire_replicationWorkerEnabled=false\n")
-            self._recovery.enter_context(quire_daemon("autorecovery", conf, folder / "auto.log"))
-            self.recovery_url = f"http://127.0.0.1:{port}"
+            self.recovery_url = self._recovery.enter_context(self.recovery(worker=False))
             path = "/api/v1/autorecovery/who_is_auditor"
             wait_until(lambda: ask(self.url, "GET", path).status == 200)
         return self.recovery_url
+
+    @contextmanager
+    def recovery(self, *, worker: bool) -> Iterator[str]:
+        """An autorecovery process. Without a worker, ledgers that are marked stay so."""
+        port, folder = free_port(), self.cluster.folder.parent
+        conf = folder / "autorecovery.conf"
+        text = self.cluster.conf(2).read_text()  # as Apache's, it takes the file of a bookie
+        text = re.sub("(?m)^httpServerPort=.*$", f"httpServerPort={port}", text)
+        conf.write_text(f"{text}quire_replicationWorkerEnabled={'true' if worker else 'false'}\n")
+        with quire_daemon("autorecovery", conf, folder / "autorecovery.log"):
+            yield f"http://127.0.0.1:{port}"
 
     def stop_recovery(self) -> None:
         self._recovery.close()
