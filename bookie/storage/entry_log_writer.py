@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Final
 
 from crc32c import crc32c
@@ -37,6 +36,9 @@ from runtime.files import File, FileSystem
 #: Bigger chunks keep the disk busier, smaller ones the event loop: 256 KiB and a nap of 1 ms
 #: left the loop at 0.7-0.8 of its idle speed; one big write made it stall for 9-16 ms.
 CHUNK_BYTES: Final = 256 << 10
+
+#: Thousands of small parts are taken up by so many: none is passed to get at the next ones.
+_PARTS_AT_ONCE: Final = 256
 
 #: How much of what was written last stays in the page cache. Readers that follow the writer are
 #: served by the write cache, and those a little behind from here; who is further behind reads whole
@@ -114,7 +116,7 @@ class EntryLogWriter:
         location = log_id << 32
         length, prefix = -1, b""
         begin = at
-        for part in islice(parts, at, None):
+        for part in parts[at : at + _PARTS_AT_ONCE]:
             entries = part.entries
             count = len(entries)
             if part.runs or count > ENTRIES_MAX:
