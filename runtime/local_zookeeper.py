@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -61,17 +61,24 @@ class LocalZookeeper:
         tick_ms: int = 500,
         durable: bool = True,
         java: Java | None = None,
+        settings: Mapping[str, object] | None = None,
+        jvm: Sequence[str] = (),
+        jars: Sequence[str] = (),
     ) -> None:
         """Without `port` a free one is chosen, and kept over restarts of this object.
 
         Sessions last at least two ticks. `durable=False` leaves out fsync: a killed server still
-        loses nothing, a machine without power may.
+        loses nothing, a machine without power may. `settings` go into its configuration, `jvm` to
+        its virtual machine; `jars` are names of further ones that these need.
         """
         self.folder = folder
         self.port = free_port() if port is None else port
         self._tick_ms = tick_ms
         self._durable = durable
         self._java = java
+        self._settings = dict(settings or {})
+        self._arguments = tuple(jvm)
+        self._jars = tuple(jars)
         self._quorum: tuple[str, ...] = ()
         self._child: _Child | None = None
 
@@ -107,7 +114,8 @@ class LocalZookeeper:
         assert not self.is_running, "the server runs already"
         if self._java is None:
             self._java = find_java()
-        command = [*_jvm(self._java, self.folder, durable=self._durable), *self._configure()]
+        virtual_machine = _jvm(self._java, self.folder, self._jars, durable=self._durable)
+        command = [*virtual_machine, *self._arguments, *self._configure()]
         self._refuse_busy_port()
         with ExitStack() as stack:
             lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -213,6 +221,7 @@ class LocalZookeeper:
                 "autopurge.purgeInterval=1",
                 # A member of a quorum has its client port in its server line instead.
                 *(self._quorum or (f"clientPortAddress={_HOST}", f"clientPort={self.port}")),
+                *(f"{key}={value}" for key, value in self._settings.items()),
             ]
             configuration.write_text("\n".join(lines) + "\n")
         except OSError as error:
@@ -347,7 +356,7 @@ class _Child:
         self._process.wait()
 
 
-def _jvm(java: Java, folder: Path, *, durable: bool) -> list[str]:
+def _jvm(java: Java, folder: Path, also: Sequence[str], *, durable: bool) -> list[str]:
     return [
         str(java.path),
         # It serves a laptop: start fast, stay small, leave no files elsewhere.
@@ -356,12 +365,12 @@ def _jvm(java: Java, folder: Path, *, durable: bool) -> list[str]:
         f"-Dlog4j2.configurationFile={folder.absolute() / 'log4j2.properties'}",
         f"-Dzookeeper.forceSync={'yes' if durable else 'no'}",
         "-Dzookeeper.preAllocSize=1024",  # KiB; the default of 64 MiB is for servers
-        *("-cp", os.pathsep.join(str(jar) for jar in _jars())),
+        *("-cp", os.pathsep.join(str(jar) for jar in _jars(*also))),
     ]
 
 
-def _jars() -> list[Path]:
-    """The nine jars of the wheel that a ZooKeeper server needs."""
+def _jars(*also: str) -> list[Path]:
+    """The nine jars of the wheel that a ZooKeeper server needs, and others by their names."""
     spec = importlib.util.find_spec("pyspark")  # found, not imported
     if spec is None or not spec.submodule_search_locations:
         raise LocalZookeeperError(
@@ -370,7 +379,7 @@ def _jars() -> list[Path]:
         )
     folder = Path(spec.submodule_search_locations[0], "jars")
     jars = []
-    for name in _JAR_NAMES:
+    for name in (*_JAR_NAMES, *also):
         # A digit follows: log4j-core-2.25.4.jar, and not log4j-core-test-2.25.4.jar.
         found = sorted(folder.glob(f"{name}-[0-9]*.jar"))
         if not found:
