@@ -22,7 +22,7 @@ HEAD = """\
 # What `make` and CI install, and nothing else: pip checks every archive against these hashes.
 # Made by `make lock`, like constraints.txt, which has the same versions for everybody else.
 """
-_ELSEWHERE = re.compile(r"-(pp|cp3([6-9]|10)-|cp2).*\.whl$|-win[^/]*\.whl$|\.exe$|\.egg$")
+_ELSEWHERE = re.compile(r"-(pp\d+|cp2\d|cp3(\d|10))-(?!abi3).*\.whl$|-win[^/]*\.whl$|\.exe$|\.egg$")
 
 
 def pip(*arguments: str) -> str:
