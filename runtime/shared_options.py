@@ -157,7 +157,8 @@ class HttpConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.tls != (self.certificate_file is not None and self.key_file is not None):
+        parts = (self.tls, self.certificate_file, self.key_file)
+        if any(parts) and not all(parts):
             raise ConfigError(
                 "httpServerTlsEnable, quire_httpCertificateFile and quire_httpKeyFile belong "
                 "together: set all three or none"

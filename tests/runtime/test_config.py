@@ -347,9 +347,26 @@ def test_metadata_credentials_belong_together() -> None:
     assert config.auth_password == Secret("pw")
 
 
-def test_http_refuses_tls_instead_of_ignoring_it() -> None:
-    with pytest.raises(ConfigError, match="httpServerTlsEnable is 'true'; it must be false"):
-        settings("httpServerTlsEnable=true").build(HttpConfig)
+@pytest.mark.parametrize(
+    "text",
+    ["httpServerTlsEnable=true", "quire_httpCertificateFile=a\nquire_httpKeyFile=b"],
+)
+def test_https_is_all_or_nothing(text: str) -> None:
+    """A key that is forgotten must not expose what was to be protected."""
+    with pytest.raises(ConfigError, match="belong together: set all three or none"):
+        settings(text).build(HttpConfig)
+    whole = "httpServerTlsEnable=true\nquire_httpCertificateFile=a\nquire_httpKeyFile=b"
+    assert settings(whole).build(HttpConfig).tls
+
+
+def test_what_was_set_is_shown_without_secrets() -> None:
+    text = "zkTimeout=5000\nquire_zkAuthPassword=hush\nlater=a\ntlsKeyStorePasswordPath=x\nlater=b"
+    assert settings(text).given(MetadataConfig) == {
+        "zkTimeout": "5000",
+        "quire_zkAuthPassword": "***",
+        "tlsKeyStorePasswordPath": "***",
+        "later": "a,b",
+    }
 
 
 def test_stats_are_offered_when_apaches_provider_is_named() -> None:
