@@ -24,6 +24,8 @@ from wire.types import Flag, LedgerId
 
 REQUEST_SECONDS: Final = 5.0
 
+_DEFERRED: Final = int(Flag.DEFERRED_SYNC)
+
 
 class Answer(NamedTuple):
     """The end of a request. What `content` is depends on the request and comes with OK only.
@@ -82,7 +84,7 @@ class Adds(Request):
     records: bytes = b""
     frames: bytes = b""
     master_key: bytes
-    flags: int = 0
+    flags: int = 0  # a plain one: operations of an enum take a microsecond
     left: int = 0  # answers still to come, where each entry is answered by itself
 
     def entries(self) -> list[bytes]:
@@ -96,7 +98,7 @@ class Adds(Request):
     @property
     def is_deferred(self) -> bool:
         """Whether it must travel on the connection that a later force takes."""
-        return bool(self.flags & Flag.DEFERRED_SYNC)
+        return self.flags & _DEFERRED != 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -29,6 +29,7 @@ class Sender:
         self._access = access
         self._distribution = distribution
         self._is_deferred = deferred_sync
+        self._flags = int(Flag.DEFERRED_SYNC if deferred_sync else Flag.NONE)
         overhead = ENTRY_HEADER_BYTES + access.digest.size + RECORD_HEAD_BYTES + BATCH_HEAD_BYTES
         self.payload_bytes_max = FRAME_BYTES_MAX - overhead
 
@@ -75,7 +76,7 @@ class Sender:
             records=records,
             frames=frames,
             master_key=self._access.master_key,
-            flags=Flag.DEFERRED_SYNC if self._is_deferred else Flag.NONE,
+            flags=self._flags,
         )
         self._environment.pool.ask(send.bookie_id, request)
 
