@@ -127,6 +127,12 @@ class WriterProcess(ClientProcess):
             await trio.sleep(plan.tempo * chance.choice((0.0, 0.1, 0.5)) * chance.random())
             if plan.deferred_sync and chance.random() < 0.4:
                 nursery.start_soon(self._force, writer)
+        if plan.late:
+            await trio.sleep(plan.tempo * (1 + 4 * chance.random()))
+            try:
+                self._put(writer, nursery)
+            except LedgerError as error:
+                self.world.tell(f"W cannot append any more: {type(error).__name__}")
 
     def _put(self, writer: LedgerWriter, nursery: trio.Nursery) -> None:
         payload = self.world.payload_of(self.submitted)

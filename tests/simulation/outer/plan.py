@@ -24,6 +24,7 @@ class OuterPlan:
     readers: int = 1
     crowd: int = 0  # other ledgers, that somebody else writes
     deferred_sync: bool = False
+    late: bool = False  # the writer comes back with one more entry after a while
     closes: bool = True  # the writer, at its end
     #: Share of the bookies that do not take batches of adds.
     v2_share: float = 0.0
@@ -76,6 +77,7 @@ class OuterPlan:
             readers=chance.choice((0, 1, 1, 2)),
             crowd=chance.choice((0, 0, 0, 8)),
             deferred_sync=sometimes(0.1),
+            late=sometimes(0.4),
             closes=sometimes(0.4),
             v2_share=chance.choice((0.0, 0.0, 0.5, 1.0)),
             tempo=chance.choice((0.02, 0.1, 0.5, 3.0)),
