@@ -317,9 +317,19 @@ class _Bounded:
         try:
             await self._app(scope, receive, watched)
         except Exception as error:
-            _log.exception("request failed", error, method=scope["method"], path=scope["path"])
+            if _is_expected(error):
+                _log.warning("answer cut off", error=error, path=scope["path"])
+            else:
+                _log.exception("request failed", error, method=scope["method"], path=scope["path"])
             if not started:
                 await _refuse(send, 500, "Internal Server Error")
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Errors of ours say all there is; a traceback would only look like a bug."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_expected, error.exceptions))
+    return isinstance(error, LedgerError)
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:

@@ -32,7 +32,7 @@ def guarded(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for key, value in (("bookiePort", free_port()), ("httpServerPort", port)):
         settings = re.sub(f"(?m)^{key}=.*$", f"{key}={value}", settings)
     conf = folder / "bk_server.conf"
-    conf.write_text(f"{settings}\nquire_httpTokenFile={token}\nclientKeyStorePassword=hush\n")
+    conf.write_text(f"{settings}\nquire_httpTokenFile={token}\nhttpServerKeyStorePassword=hush\n")
     with quire_daemon("bookie", conf, folder / "bookie.log"):
         yield f"http://127.0.0.1:{port}"
 
@@ -67,7 +67,7 @@ def test_pages_of_other_sites_and_other_names_are_refused(world: World, guarded:
 
 def test_passwords_are_not_shown(guarded: str, world: World) -> None:
     shown = ask(guarded, "GET", "/api/v1/config/server_config")
-    assert shown.json["clientKeyStorePassword"] == "***"
+    assert shown.json["httpServerKeyStorePassword"] == "***"
     assert "hush" not in shown.text
     assert TOKEN not in shown.text
     record = ask(world.url, "GET", "/api/v1/ledger/metadata", query="ledger_id=0").json["0"]
