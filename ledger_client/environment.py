@@ -65,8 +65,8 @@ class Access:
     """What it takes to read and write the entries of one ledger."""
 
     ledger_id: LedgerId
-    digest: Digest
-    master_key: bytes
+    digest: Digest = field(repr=False)
+    master_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, ledger_id: LedgerId, digest_type: DigestType, password: bytes) -> Access:

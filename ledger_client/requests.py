@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -83,7 +83,7 @@ class Adds(Request):
     entry_ids: Sequence[int]
     records: bytes = b""
     frames: bytes = b""
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     flags: int = 0  # a plain one: operations of an enum take a microsecond
     left: int = 0  # answers still to come, where each entry is answered by itself
 
@@ -108,7 +108,7 @@ class Reads(Request):
     ledger_id: LedgerId
     entry_ids: range
     bytes_max: int
-    fence_key: bytes | None = None
+    fence_key: bytes | None = field(default=None, repr=False)
     high_priority: bool = False
     #: The bookie may let others go first.
     is_scan: bool = False

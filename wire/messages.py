@@ -8,7 +8,7 @@ An answer to an error keeps its operation's shape, with the ids of the request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from wire.errors import Status
@@ -21,7 +21,7 @@ Bytes: TypeAlias = bytes | memoryview
 class AddRequest:
     ledger_id: LedgerId
     entry_id: int
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     body: Bytes  # the whole entry: ids, LAC, length, digest, payload
     recovery: bool = False
     high_priority: bool = False
@@ -44,7 +44,7 @@ class AddBatchRequest:
     first_entry_id: int
     last_entry_id: int
     count: int
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     body: Bytes  # count x (u32 length, entry)
     format: int = 1
     recovery: bool = False
@@ -66,7 +66,7 @@ class ReadRequest:
     ledger_id: LedgerId
     entry_id: int  # LAST_ENTRY = the one with the highest id
     fence: bool = False
-    master_key: bytes | None = None  # meaningful with `fence`
+    master_key: bytes | None = field(default=None, repr=False)  # meaningful with `fence`
     high_priority: bool = False
     read_class_batch: bool = False  # v2 only: a scan is asking
     previous_lac: int | None = None  # v3: present = long poll
@@ -92,7 +92,7 @@ class BatchReadRequest:
     count_max: int  # <= 0: no limit by count
     bytes_max: int
     fence: bool = False
-    master_key: bytes | None = None
+    master_key: bytes | None = field(default=None, repr=False)
     high_priority: bool = False
     read_class_batch: bool = False
 
@@ -110,7 +110,7 @@ class BatchReadResponse:
 class WriteLacRequest:
     ledger_id: LedgerId
     lac: int
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     body: bytes  # the explicit-LAC body: ids and digest
 
 
@@ -171,13 +171,13 @@ class ListEntriesResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthRequest:
     plugin: str
-    payload: bytes
+    payload: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthResponse:
     plugin: str
-    payload: bytes
+    payload: bytes = field(repr=False)
     status: Status = Status.OK  # v3 only: in v2 failure is a closed connection
 
 

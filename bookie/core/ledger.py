@@ -6,6 +6,7 @@ checkpoint) is the engine's business; here is only what is allowed.
 
 from __future__ import annotations
 
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wire.errors import Status
@@ -128,11 +129,13 @@ class Ledger:
         As with Apache's, which writes zeros for "not known yet". Presented, they are a key.
         """
         mine = self._master_key
-        return mine is None or mine == key or not (any(mine) or self.key_presented)
+        if mine is None or compare_digest(mine, key):
+            return True
+        return not (any(mine) or self.key_presented)
 
     def admit_add(self, key: bytes, *, recovery: bool) -> Status:
         """Whether an add may be taken. The order of the checks is what Java peers see."""
-        if self.plain_key == key:
+        if self.plain_key is not None and compare_digest(self.plain_key, key):
             return Status.OK
         if self._tombstone is not None:
             # A zombie writer must not re-create a dropped ledger; repair may bring it back.

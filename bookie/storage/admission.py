@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from hmac import compare_digest
 from typing import Final
 
 from bookie.core.ledger import Ledger
@@ -151,7 +152,8 @@ class Admission:
         )
         for place, (key, ledger_id, entry_id, lac, entry) in enumerate(rows):
             ledger = find(ledger_id) or load(ledger_id)
-            if ledger.plain_key != key or read_only:
+            plain_key = ledger.plain_key
+            if plain_key is None or not compare_digest(plain_key, key) or read_only:
                 start, end = bounds[place], bounds[place + 1]
                 status, admitted = self._judge(ledger_id, key, 0)
                 if log is not None:

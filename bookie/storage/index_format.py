@@ -9,7 +9,7 @@ Numbers are big-endian, because keys must sort as numbers do.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -115,7 +115,8 @@ class StoredLedgerState:
     the entries themselves. The journal position is that of the change.
     """
 
-    master_key: bytes = b""  # empty while unknown: after a rebuild, or in limbo
+    #: Empty while unknown: after a rebuild, or in limbo.
+    master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False
     limbo: bool = False
     tombstone: Tombstone | None = None

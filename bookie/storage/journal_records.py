@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from bookie.storage.journal_format import JournalDamageError, JournalPosition
@@ -70,20 +70,20 @@ _NAMES: Final = {
 @dataclass(frozen=True, slots=True)
 class Fence:
     ledger_id: LedgerId
-    master_key: bytes
+    master_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitLac:
     ledger_id: LedgerId
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     lac: bytes  # as received: an entry body, not a number
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerKey:
     ledger_id: LedgerId
-    master_key: bytes
+    master_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
