@@ -273,3 +273,11 @@ def test_tables_without_an_index_are_never_taken_for_an_unborn_one(tmp_path: Pat
     (path / "000012.sst").write_bytes(b"entries")
     with pytest.raises(DamagedIndexError, match=r"000012\.sst"):
         open_index(str(path), store_id=STORE_ID, create=True)
+
+
+def test_end_of_a_lookup_leaves_it_to_rocksdb_to_unlink_tables(tmp_path: Path) -> None:
+    """Whoever drops an iterator holds the GIL, and would unlink what it was the last to need."""
+    path = tmp_path / "index"
+    _open(path, create=True).close()
+    [newest, *_] = sorted(path.glob("OPTIONS-*"), reverse=True)
+    assert "avoid_unnecessary_blocking_io=true" in newest.read_text()
