@@ -25,6 +25,7 @@ from statistics import median
 
 import trio
 
+from bench.engine_stalls import Stall, StallWatch
 from bookie.core.compaction import Kind
 from bookie.storage.engine import Engine
 from bookie.storage.engine_values import EngineCallbacks, EngineOptions
@@ -58,6 +59,10 @@ class Figures:
         wanted = "" if goal is None else f"  {verdict(value, goal, least=least)}"
         sys.stdout.write(f"  {name:<52} {value:>12,.2f} {unit:<14}{wanted}\n")
         sys.stdout.flush()
+
+    def add_stall(self, name: str, stall: Stall) -> None:
+        self.add(f"{name}: worst stall of the loop", stall.seconds * 1e3, "ms", 5.0)
+        sys.stdout.write(f"    {stall}\n")
 
     def print_goals(self) -> None:
         """Once more what has a goal, as a table."""
@@ -129,7 +134,7 @@ class Bench:
         self.directory = directory
         self.workers = ThreadWorkers()
         self.durable = 0
-        self.worst_stall = 0.0
+        self.stalls = StallWatch()
         self.store: Store = open_store(
             [str(directory / "journal")],
             [str(directory / "ledgers")],
@@ -146,19 +151,12 @@ class Bench:
     def _on_durable(self, tokens: list[object]) -> None:
         self.durable += len(tokens)
 
-    async def watch_stalls(self) -> None:
-        """How late a timer of 1 ms fires at worst."""
-        while True:
-            started = time.perf_counter()
-            await trio.sleep(0.001)
-            self.worst_stall = max(self.worst_stall, time.perf_counter() - started - 0.001)
-
     async def add(self, load: Load, count: int) -> Added:
         """Add at least `count` entries, and wait until all of them are in entry logs."""
         engine = self.engine
         self.durable = committed = added = 0
         building = 0.0
-        self.worst_stall = 0.0
+        self.stalls.reset()
         before = _cpu(self.workers)
         io_before = _written_bytes()
         started = time.perf_counter()
@@ -189,7 +187,7 @@ class Bench:
         cpu = {name: after[name] - before.get(name, 0.0) for name in after}
         cpu["loop"] -= building
         written = _written_bytes() - io_before
-        return Added(added, seconds, cpu, self.worst_stall, written)
+        return Added(added, seconds, cpu, self.stalls.worst, written)
 
     async def settle(self, committed: int = 0) -> None:
         """Until everything is durable and checkpointed."""
@@ -211,7 +209,7 @@ class Added:
     entries: int
     seconds: float
     cpu: dict[str, float]  # seconds by thread; "loop" without building the load
-    worst_stall: float
+    stall: Stall  # the worst
     written_bytes: int
 
     @property
@@ -325,7 +323,7 @@ async def run(figures: Figures, directory: Path, scale: float) -> None:
     figures.add("1 KiB adds: CPU in all", plain.cpu_us, "us", 4.0)
     figures.add("1 KiB adds: written per byte added",
                 plain.written_bytes / (plain.entries * 1060), "x", 2.3)  # fmt: skip
-    figures.add("1 KiB adds: worst stall of the loop", plain.worst_stall * 1e3, "ms", 5.0)
+    figures.add_stall("1 KiB adds", plain.stall)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures.add("memory of the process, at most", rss, "MiB", 200.0)
     batch = await session(
@@ -340,6 +338,7 @@ async def run(figures: Figures, directory: Path, scale: float) -> None:
     figures.add("10,000 ledgers: rate, of one ledger's",
                 (many.entries / many.seconds) / (plain.entries / plain.seconds), "x", 0.8,
                 least=True)  # fmt: skip
+    figures.add_stall("10,000 ledgers", many.stall)
     await garbage(figures, directory / "garbage")
     replay(figures, directory / "replay", 225_000)
 
@@ -353,7 +352,7 @@ async def session(
     bench = Bench(directory)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.workers.run)
-        nursery.start_soon(bench.watch_stalls)
+        nursery.start_soon(bench.stalls.run)
         # Steady state: journal files are made once and then used again, so make them first.
         await bench.add(load, WARM_UP_BYTES // (payload_bytes + 64))
         added = await adds(bench, figures, name, load, count)
@@ -373,19 +372,19 @@ async def garbage(figures: Figures, directory: Path) -> None:
     load = Load(payload_bytes=1024, ledger_count=100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.workers.run)
-        nursery.start_soon(bench.watch_stalls)
+        nursery.start_soon(bench.stalls.run)
         await bench.add(load, 200_000)
         upkeep = bench.engine.upkeep
         before = upkeep.statistics()[0]
         bench.engine.drop(range(1, 71), time.time_ns() // 1_000_000)
-        worst = 0.0
+        worst = Stall()
         cpu = _cpu(bench.workers)["garbage-0"]
         for kind in (None, Kind.MAJOR):
             if kind is not None:
                 upkeep.compact(kind)
             while True:
                 added = await bench.add(load, 2_000)
-                worst = max(worst, added.worst_stall)
+                worst = max(worst, added.stall)
                 if upkeep.is_idle:
                     break
         after = upkeep.statistics()[0]
@@ -394,7 +393,7 @@ async def garbage(figures: Figures, directory: Path) -> None:
                     "MiB")  # fmt: skip
         figures.add("garbage: copied by compaction", after.bytes_copied / 2**20, "MiB")
         figures.add("garbage: CPU", cpu, "s")
-        figures.add("garbage and compaction: worst stall of the loop", worst * 1e3, "ms", 5.0)
+        figures.add_stall("garbage and compaction", worst)
         await bench.close()
         nursery.cancel_scope.cancel()
     bench.workers.stop()
