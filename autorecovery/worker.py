@@ -40,6 +40,9 @@ _log = logs.get("autorecovery.worker")
 
 #: Ledgers in work at a time. Small ones cost round trips to the metadata store, not bytes.
 LEDGERS_AT_ONCE: Final = 64
+#: Of these, open ones that are being recovered. Each reads and writes megabytes ahead, entry by
+#: entry: more of them make bookies too slow to answer any of them in time.
+RECOVERIES_AT_ONCE: Final = 4
 #: Marks that one look at the lists brings; those that are not due are among them.
 _SAMPLE_MAX: Final = 20_000
 #: Of these, so many are worked on before the lists are looked at again.
@@ -76,6 +79,7 @@ class Worker:
         self._parked: dict[LedgerId, Parked] = {}
         self._in_work: set[LedgerId] = set()
         self._room = trio.Semaphore(ledgers_at_once)
+        self._recovering = trio.Semaphore(RECOVERIES_AT_ONCE)
         self._woken = trio.Event()
         self._looked_at_switch = -math.inf
         self._next_mark_at = -math.inf
@@ -389,6 +393,10 @@ class Worker:
 
     async def _recover(self, result: RepairResult) -> Verdict | None:
         """Fence the ledger and close it; why not, if that cannot be done now."""
+        async with self._recovering:
+            return await self._recover_in_turn(result)
+
+    async def _recover_in_turn(self, result: RepairResult) -> Verdict | None:
         assert result.ledger is not None
         ledger = await self._newest(result.ledger)
         gone = tuple(b for b in result.growing if b in ledger.metadata.last_fragment.ensemble)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
 from autorecovery.context import RecoveryContext
 from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Reason
+from autorecovery.worker import RECOVERIES_AT_ONCE
+from ledger_client.recovery import LedgerRecovery
 from ledger_client.requests import Request
 from metadata.model import LedgerState
-from metadata.update import ChangeEnsemble
+from metadata.update import ChangeEnsemble, VersionedLedger
 from tests.autorecovery.test_worker import _has_verdict, parked
 from tests.autorecovery.worker_world import RepairWorld, bookie
 from wire.types import BookieId, LedgerId
@@ -200,3 +203,29 @@ def test_deferral_doubles_and_bookies_that_come_end_it() -> None:
     deferrals.forget(one)
     assert deferrals.is_due(one, now=5.0)
     assert deferrals.fail(one, now=5.0) == 10.0
+
+
+async def test_few_ledgers_are_recovered_at_a_time(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds megabytes, and bookies that are asked for too much answer nobody in time."""
+    world = RepairWorld(6)
+    for number in range(1, 21):
+        world.ledger(number, (0, (0, 1, 2)), entries=9, state=LedgerState.OPEN)
+        world.mark(number, [bookie(0)])
+    world.leave(bookie(0))
+    world.pool.entries.pop(bookie(0))
+    running: list[int] = [0]
+    run = LedgerRecovery.run
+
+    async def counted(recovery: LedgerRecovery) -> VersionedLedger:
+        running.append(running[-1] + 1)
+        try:
+            return await run(recovery)
+        finally:
+            running.append(running[-1] - 1)
+
+    monkeypatch.setattr(LedgerRecovery, "run", counted)
+    await world.heal()
+    assert all(world.is_whole(number) for number in range(1, 21))
+    assert max(running) == RECOVERIES_AT_ONCE
