@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         pace=given.pace,
         spark=given.spark if given.spark is not None else given.minutes >= 5,
         broken=given.broken,
+        heal_seconds=given.heal_seconds,
     )
     network = _network()
     _say(f"NETWORK: faults by {network.kind}; {_cuts(network)}")
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--spark", action=argparse.BooleanOptionalAction, help="scans; by default from 5 minutes on"
     )
+    parser.add_argument("--heal-seconds", type=float, default=600.0, help="a bound, no measure")
     parser.add_argument("--proxies", action="store_true", help="no namespaces, even if permitted")
     parser.add_argument("--broken", action="store_true", help="acknowledge before sync: must fail")
     return parser

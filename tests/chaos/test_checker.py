@@ -116,5 +116,12 @@ def test_spark_must_see_all_of_a_closed_ledger() -> None:
     )
 
 
+def test_length_is_a_matter_of_order_where_callers_choose_ids() -> None:
+    given = {**CREATED, "mode": "given"}
+    end = [opened("judge-1", length=3), read("judge-1", 0, END)]
+    assert rules(given, ACKED, *end) == []
+    assert "end" in rules(given, ACKED, *end, opened("c2-1", length=4))
+
+
 def test_violations_name_the_ledger() -> None:
     assert str(Violation("lost", LEDGER, "3 entries")) == "lost: ledger 7: 3 entries"

@@ -63,7 +63,7 @@ def test_durable_writes_survive_a_kill_and_those_of_the_broken_build_do_not(tmp_
 
         def work(path: Path = path, broken: bool = broken) -> None:
             file = files_in(tmp_path, broken=broken).open(str(path), durable=True)
-            file.write(b"block", 0)
+            file.write_pieces([b"blo", b"ck"], 0)
             assert file.read(5, 0) == b"block"
 
         in_a_process_that_is_killed(work)

@@ -39,7 +39,7 @@ def test_nothing_is_lost_under_fixed_faults(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(PATIENCE_SECONDS)
 def test_a_build_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> None:
-    size = ("--bookies", "3", "--clients", "1")
+    size = ("--bookies", "3", "--clients", "1", "--heal-seconds", "60")
     done = chaos(tmp_path, "--seed", "5", "--broken", "--script", "power", *size)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "VIOLATION: lost: ledger" in done.stdout

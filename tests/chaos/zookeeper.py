@@ -53,7 +53,7 @@ class ZookeeperServer(Process):
     def begin(self) -> None:
         """Start it without waiting: members wait for each other."""
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        jvm = _jvm(find_java(), self.folder, durable=False)
+        jvm = _jvm(find_java(), self.folder, (), durable=False)
         self.launch([*jvm, main, str(self.folder / "zoo.cfg")])
 
     def mode(self) -> str:
