@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -170,6 +171,24 @@ def ledger(**changes: object) -> Ledger:
 
 OTHER = bytes(20)[:19] + b"x"
 TOMBSTONE = Tombstone(0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_key_that_opens_the_short_way_follows_every_change_of_state(seed: int) -> None:
+    """Whoever forgets one lets adds pass a fence."""
+    rng = random.Random(seed)
+    choices = {
+        "master_key": (None, KEY, OTHER),
+        "fenced": (False, True),
+        "limbo": (False, True),
+        "tombstone": (None, TOMBSTONE),
+    }
+    made = ledger()
+    assert made.plain_key is None
+    for _ in range(50):
+        name = rng.choice(list(choices))
+        setattr(made, name, rng.choice(choices[name]))
+        assert made.plain_key == (None if made.is_special else made.master_key)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.wire.scan_v2_checks import (
+    KEY,
+    OTHER_KEY,
     SIZES,
     adds,
     as_frames,
@@ -63,6 +65,25 @@ def test_mix_takes_plain_adds_only(odd: bytes, place: int) -> None:
         frame for part in (before, odd, behind) for frame in as_frames(scan_requests(buffer(part)))
     ]
     assert found == alone
+
+
+@pytest.mark.parametrize("place", [0, 1, 31, 32, 33, 50, 64])
+@pytest.mark.parametrize(
+    ("key", "size"), [(OTHER_KEY, 4), (KEY, 9), (OTHER_KEY, 9)], ids=["key", "size", "both"]
+)
+def test_mix_takes_adds_of_writers_with_keys_and_sizes_of_their_own(
+    key: bytes, size: int, place: int
+) -> None:
+    """Wherever in a row of frames that are read many at a time."""
+    other = adds([7], [size], ledger_id=1000, key=key)
+    parts = [mixed(range(place), [4]), other, mixed(range(2000, 2090), [4])]
+    [mix] = scan_requests(buffer(*parts))
+    assert isinstance(mix, AddMix)
+    assert as_frames([mix]) == [
+        frame for part in parts for frame in as_frames(scan_requests(buffer(part)))
+    ]
+    assert mix.master_keys[place] == key
+    assert mix.master_keys.count(key) == (1 if key == OTHER_KEY else len(mix.master_keys))
 
 
 def test_answers_to_a_mix_are_those_to_its_adds() -> None:
