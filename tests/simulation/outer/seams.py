@@ -20,6 +20,7 @@ import trio
 import bookie.lifetimes
 import bookie.server
 import ledger_client.client
+import runtime.service
 from bookie.storage.engine_values import EngineOptions
 from bookie.storage.journal_options import JournalOptions
 from bookie.storage.start import Store, StoreOptions
@@ -65,12 +66,27 @@ def attached(world: OuterWorld) -> Iterator[None]:
             # Of the process, not of the protocol: measuring the loop, freeing its garbage.
             (bookie.server, "LoopLag", partial(LoopLag, interval_seconds=1000.0)),
             (bookie.server, "collect_when_idle", _sleep),
+            # A connection that fails takes nobody along, which is right, and must be told here.
+            (runtime.service, "_log", _Witness(world)),
         ):
             stack.enter_context(mock.patch.object(target, name, stand_in))
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)  # the story says it better
         stack.callback(logging.disable, level)
         yield
+
+
+class _Witness:
+    def __init__(self, world: OuterWorld) -> None:
+        self._world = world
+
+    def exception(self, message: str, error: Exception, **_: object) -> None:
+        self._world.on_bug(error)
+
+    def info(self, message: str, **_: object) -> None:
+        """Nobody listens."""
+
+    warning = error = debug = info
 
 
 async def _sleep(_: object) -> None:

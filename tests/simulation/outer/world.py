@@ -36,11 +36,27 @@ HEALED_SECONDS: Final = 200.0
 BOOT_SECONDS: Final = 30.0
 
 
+class _LoudHistory(History):
+    """Tells the world of a violation: whoever was watched at that moment may survive the error."""
+
+    def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
+        super().__init__()
+        self._on_bug = on_bug
+
+    def emit(self, event: str, *what: Any) -> None:
+        try:
+            super().emit(event, *what)
+        except ViolationError as violation:
+            self._on_bug(violation)
+            raise
+
+
 class OuterWorld:
     def __init__(self, plan: OuterPlan) -> None:
         self.plan = plan
         self.chance = Random(f"outer world {plan.seed}")
-        self.history = History()
+        self.history: History = _LoudHistory(self.on_bug)
+        self._bug: BaseException | None = None
         self.story: list[str] = []
         self.has_faults = False
         self.has_advancing = False
@@ -101,7 +117,15 @@ class OuterWorld:
             try:
                 run_virtually(f"outer {self.plan.seed}", self._main)
             except BaseExceptionGroup as group:
-                raise _first(group) from None
+                self._bug = self._bug or _first(group)
+        if self._bug is not None:
+            raise self._bug
+
+    def on_bug(self, error: BaseException) -> None:
+        """What no process may swallow: a violation, or an error that nobody expected."""
+        if self._bug is None:
+            self._bug = error
+            self._nursery.cancel_scope.cancel()
 
     async def _main(self) -> None:
         self.network = MemoryNetwork(delay=self._delay)
