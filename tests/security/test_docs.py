@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from bookie.auth_providers import role_of
 from bookie.security_config import read_security
@@ -18,19 +19,24 @@ PAGE = (ROOT / "docs" / "security.md").read_text()
 
 
 def block(language: str, holding: str) -> str:
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    [found] = [text for text in blocks if holding in text]
-    return str(found)
+    """The one block of the page, of this language, that holds these words."""
+    blocks = PAGE.split("```")[1::2]
+    [found] = [text for text in blocks if text.startswith(f"{language}\n") and holding in text]
+    return found.removeprefix(language)
 
 
-async def test_the_commands_and_the_settings_of_the_page_work_together(tmp_path: Path) -> None:
-    subprocess.run(
-        ["sh", "-euc", block("sh", "openssl")], cwd=tmp_path, check=True, capture_output=True
-    )
-    settings = block("", "tlsCertificatePath").replace("/etc/quire/", f"{tmp_path}/")
-    conf = tmp_path / "bk_server.conf"
-    conf.write_text(settings)
-    found = read_security(Settings.read(str(conf), {})).certificates
+@pytest.fixture
+def conf(tmp_path: Path) -> str:
+    """What the page says about a bookie, with the files that its commands make."""
+    command = ["sh", "-euc", block("sh", "openssl")]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    path = tmp_path / "bk_server.conf"
+    path.write_text(block("", "tlsCertificatePath").replace("/etc/quire/", f"{tmp_path}/"))
+    return str(path)
+
+
+async def test_the_commands_and_the_settings_of_the_page_work_together(conf: str) -> None:
+    found = read_security(Settings.read(conf, {})).certificates
     assert found is not None
     own = found.options
     assert own.certificate is not None
