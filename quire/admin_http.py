@@ -70,7 +70,15 @@ class AdminApp:
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._answer(Request(scope, receive))
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        if request.method not in ("GET", "HEAD"):  # who has changed what should be known later
+            client = request.client.host if request.client else ""
+            status = response.status_code
+            _log.info(
+                "asked for", method=request.method, path=request.scope["path"],
+                query=request.scope["query_string"].decode("latin-1"), client=client, status=status,
+            )  # fmt: skip
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -89,7 +97,7 @@ class AdminApp:
             return text_answer(f"no answer was found within {PAGE_SECONDS:g} s", 504)
         except LedgerError as error:
             status = status_of(error)
-            log = _log.warning if status >= 500 else _log.info
+            log = _log.warning if status >= 500 else _log.debug
             log("answered with an error", path=path, status=status, reason=str(error))
             return text_answer(str(error), status)
 
