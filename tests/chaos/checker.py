@@ -87,6 +87,7 @@ class Checker:
         self._handles: dict[tuple[str, str], int] = {}
         self._waiting: list[tuple[int, int, list[int], str]] = []
         self._found: list[Violation] = []
+        self._said: set[tuple[str, int | None]] = set()
         self._suppressed = 0
         self.counts = Counts()
 
@@ -101,14 +102,18 @@ class Checker:
         for ledger_id, ledger in sorted(self._ledgers.items()):
             self._judge(ledger_id, ledger)
         if self._suppressed:
-            self._found.append(Violation("more", None, f"and {self._suppressed} others"))
+            what = f"and {self._suppressed} others of the same kinds"
+            self._found.append(Violation("more", None, what))
         return self._found
 
     def _say(self, rule: str, ledger: int | None, what: str) -> None:
-        if len(self._found) < _SHOWN:
-            self._found.append(Violation(rule, ledger, what))
-        else:
+        """The first of its kind for each ledger; the others are counted."""
+        if (rule, ledger) in self._said or len(self._found) >= _SHOWN:
             self._suppressed += 1
+            return
+        if ledger is not None:
+            self._said.add((rule, ledger))
+        self._found.append(Violation(rule, ledger, what))
 
     # ------------------------------------------------------------------ line by line
 

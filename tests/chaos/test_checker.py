@@ -123,5 +123,12 @@ def test_length_is_a_matter_of_order_where_callers_choose_ids() -> None:
     assert "end" in rules(given, ACKED, *end, opened("c2-1", length=4))
 
 
+def test_one_violation_of_a_kind_is_told_for_each_ledger() -> None:
+    again = [line("lac", "c2-1", lac=END + number) for number in (1, 2, 3)]
+    back = [line("lac", "c2-1", lac=number) for number in (2, 1, 0)]
+    found = Checker().feed([*GOOD, *JUDGED, *again, *back]).finish()
+    assert [violation.rule for violation in found] == ["LAC", "more"]
+
+
 def test_violations_name_the_ledger() -> None:
     assert str(Violation("lost", LEDGER, "3 entries")) == "lost: ledger 7: 3 entries"

@@ -26,7 +26,7 @@ from tests.chaos.writers import Writing
 
 SESSION_SECONDS: Final = 10.0
 #: Far above every time-out of the client: whoever waits longer hangs.
-HANGING_SECONDS: Final = 300.0
+HANGING_SECONDS: Final = 600.0
 
 
 class World:

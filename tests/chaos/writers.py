@@ -16,6 +16,7 @@ SHAPES: Final = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2), (3, 3, 3), (4, 2, 2
 DIGESTS: Final = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC, DigestType.DUMMY)
 MODES: Final = ("plain", "plain", "single", "deferred", "given")
 _QUORUM_SECONDS: Final = 30.0
+_FILL_SECONDS: Final = 60.0
 
 
 class Writing:
@@ -67,7 +68,8 @@ class Writing:
         self, writer: LedgerWriter, nonce: str, mode: str, chance: random.Random
     ) -> None:
         last = writer.last_appended + chance.randint(0, self._size)
-        while writer.last_appended < last:
+        deadline = trio.current_time() + _FILL_SECONDS  # slow machines write shorter ledgers
+        while writer.last_appended < last and trio.current_time() < deadline:
             first = writer.last_appended + 1
             ids = range(first, min(last, first + chance.randint(1, 40) - 1) + 1)
             await self._append(writer, nonce, mode, ids, chance)
