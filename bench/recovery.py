@@ -39,6 +39,7 @@ from autorecovery.daemon import opened_context
 from autorecovery.ledger_scan import LedgerScan
 from bench.peers.cluster import PeerCluster, peer_cluster
 from bench.peers.process import OurBookie
+from bench.planted_records import plant_records
 from bench.recovery_process import AutorecoveryProcess, autorecovery
 from ledger_client import LedgerClient
 from ledger_client.core.commands import Outcome
@@ -312,16 +313,8 @@ async def _plant(uri: str, names: list[BookieId], first: int, count: int, entrie
 async def _records(
     context: RecoveryContext, names: list[BookieId], first: int, count: int, entries: int
 ) -> None:
-    numbers = iter(range(first, first + count))
-
-    async def create() -> None:
-        for number in numbers:
-            metadata = _record(names, number, entries)
-            await context.client.ledgers.create(metadata, ledger_id=metadata.ledger_id)
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(_AT_ONCE):
-            nursery.start_soon(create)
+    records = (_record(names, number, entries) for number in range(first, first + count))
+    await plant_records(context.client.ledgers, context.cluster.root, records)
 
 
 def _record(names: list[BookieId], number: int, entries: int) -> LedgerMetadata:

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,7 @@ from pyspark.sql import functions as f
 
 from bench.peers.cluster import PeerCluster, peer_cluster
 from bench.peers.process import OurBookie
+from bench.planted_records import plant_records
 from ledger_client import LedgerClient
 from metadata.cluster import open_cluster
 from metadata.connect import open_store
@@ -246,15 +247,9 @@ async def record(uri: str, count: int) -> tuple[int, int]:
     async with open_store(place) as store:
         cluster = await open_cluster(store, place)
         ledgers = Ledgers(store, cluster.root, cluster.layout, chance=random.Random(1))
-        numbers = iter(range(10_000_000, 10_000_000 + count))
-
-        async def work() -> None:
-            for number in numbers:
-                await ledgers.create(template, ledger_id=LedgerId(number))
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(64):
-                nursery.start_soon(work)
+        numbers = range(10_000_000, 10_000_000 + count)
+        records = (replace(template, ledger_id=LedgerId(number)) for number in numbers)
+        await plant_records(ledgers, cluster.root, records)
     return 10_000_000, 10_000_000 + count - 1
 
 
