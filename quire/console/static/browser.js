@@ -5,6 +5,8 @@ import { $, el, setText } from "./dom.js";
 import { ask } from "./feed.js";
 import { bytes, grouped, plural } from "./format.js";
 
+const LINE_MAX = 90;
+
 export class Browser {
   constructor(onProblem) {
     this.onProblem = onProblem;
@@ -65,7 +67,7 @@ export function show(payload, format) {
   const text = decoded(payload);
   if (format === "hex") return { as: "hex", text: hex(payload) };
   const value = text === null || format === "text" ? undefined : parsed(text);
-  if (value !== undefined) return { as: "JSON", text: JSON.stringify(value, null, 2) };
+  if (value !== undefined) return { as: "JSON", text: laidOut(value) };
   if (format === "json") return { as: "no JSON, so hex", text: hex(payload) };
   if (format === "text" && text === null) return { as: "no UTF-8, so � for what is not", text: new TextDecoder().decode(payload) };
   if (text === null || (format === "auto" && /[\x00-\x08\x0e-\x1f]/.test(text))) return { as: "hex", text: hex(payload) };
@@ -87,6 +89,13 @@ function parsed(text) {
   } catch {
     return undefined;
   }
+}
+
+// On one line if it fits there. Within strings new lines are escaped: all others are ours.
+function laidOut(value) {
+  const text = JSON.stringify(value, null, 2);
+  const line = text.replace(/\n\s*/g, " ");
+  return line.length <= LINE_MAX ? line : text;
 }
 
 function hex(payload) {

@@ -187,7 +187,9 @@ export function drawStripes(container, ledger, states) {
   let isSampled = false;
   pieces.forEach((piece, index) => {
     isSampled = drawPiece(root, piece, x, widths[index], names, ledger, states) || isSampled;
-    const label = index === 0 || widths[index] > 34 ? piece.first : "";
+    // The end has a label of its own.
+    const hasRoom = index === 0 || (widths[index] > 34 && x < width - 90);
+    const label = hasRoom ? piece.first : "";
     root.append(
       svg("line", { x1: x, x2: x, y1: 0, y2: height - 8, class: "stripe-edge" }),
       svg("text", { x: x + 3, y: names.length * ROW + 14, class: "stripe-axis", text: label }),
