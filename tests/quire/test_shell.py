@@ -73,9 +73,7 @@ def test_instance_and_endpoints_are_shown(cluster: Cluster) -> None:
     assert shapes(verb(cluster, "whatisinstanceid").lines) == apache("whatisinstanceid")
     bookie_id = cluster.bookies[0]["id"]
     result = verb(cluster, "endpointinfo", "-b", bookie_id)
-    assert apache("endpointinfo") - shapes(result.lines) == {
-        "Endpoint {id=httpserver}", "Protocol {protocol=http}",
-    }  # fmt: skip
+    assert apache("endpointinfo") <= shapes(result.lines)
     found = verb(cluster, "endpointinfo", "-b", bookie_id, "--json").json
     assert found["properties"] == {"quire.addBatch": "1"}
     assert "is not registered; registered are: " in refused(
