@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ledger_client import LedgerClient
+from ledger_client import DigestType, LedgerClient
 from tests.ledger_client.live.cluster import LiveCluster
 from tests.ledger_client.live.planted import planted
+from tests.spark.failing_source import FailsOnce
 from tests.spark.ledgers import (
     loaded,
     on_client,
@@ -140,3 +142,33 @@ def test_cancelled_job_ends_and_the_next_one_works(
     assert not thread.is_alive()
     assert len(ended) == 1
     assert loaded(spark, cluster, ledgers=ledger).count() == 2000
+
+
+def test_task_whose_first_attempt_fails_gives_the_same_rows_and_leaves_nothing_behind(
+    spark: SparkSession, cluster: LiveCluster
+) -> None:
+    """The threads and sockets of either attempt are gone when it ends: the worker says so."""
+    ledger = written(cluster, payloads(2000, 500), write_quorum=2)
+    spark.dataSource.register(FailsOnce)
+    reader = spark.read.format(FailsOnce.name()).option("metadataServiceUri", cluster.uri)
+
+    frame = reader.options(ledgers=str(ledger), batchRows="100").load()
+
+    assert rows_of(frame) == plain_rows(cluster, ledger)
+
+
+def test_password_goes_along_as_a_file_of_spark(
+    spark: SparkSession, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    """As `--files` does it; the digest HMAC cannot be checked without the password."""
+    ledger = written(cluster, payloads(200), password=b"secret", digest_type=DigestType.HMAC)
+    secret = tmp_path / "passwords.json"
+    secret.write_text(f'{{"{ledger}": "secret"}}')
+    spark.sparkContext.addFile(str(secret))
+
+    frame = loaded(spark, cluster, ledgers=ledger, credentials="sparkfile:passwords.json")
+
+    assert rows_of(frame) == plain_rows(cluster, ledger, password=b"secret")
+    absent = loaded(spark, cluster, ledgers=ledger, credentials="sparkfile:nobody.json")
+    with pytest.raises(AnalysisException, match=r"AUTH_FAILED: credentials sparkfile:nobody\.json"):
+        absent.count()
