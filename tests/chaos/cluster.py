@@ -7,6 +7,7 @@ to return after losing everything.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from metadata.cluster import init_new_cluster
 from metadata.connect import open_store
 from metadata.uri import parse_metadata_uri
 from tests.chaos.bookie_process import BROKEN
-from tests.chaos.network import Network
+from tests.chaos.network import INSIDE, Network
 from tests.chaos.processes import Process
 from tests.chaos.zookeeper import ZookeeperServer, wait_quorum
 
@@ -108,6 +109,9 @@ class Bookie(Process):
 
 
 def _mount_small(folder: Path) -> bool:
+    """Only in a mount namespace of ours: elsewhere it would outlive us."""
+    if INSIDE not in os.environ:
+        return False
     command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MIB}m", "tmpfs", str(folder)]
     return subprocess.run(command, capture_output=True).returncode == 0
 

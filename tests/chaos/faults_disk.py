@@ -174,9 +174,10 @@ class WipeAll(_OnBookie):
         self.damages = (bookie.name,)
         bookie.kill()
         wipe(bookie)
-        if bookie.begin(dataIntegrityChecking="false"):
-            raise RuntimeError(f"{bookie.name} started on empty disks as if nothing had happened")
-        self.told = "refused without the integrity check;"
+        if self.chance.random() < 0.5:  # else it is back before anybody has missed it
+            if bookie.begin(dataIntegrityChecking="false"):
+                raise RuntimeError(f"{bookie.name} started on empty disks as if new")
+            self.told = "refused without the integrity check;"
 
 
 @dataclass(slots=True)
