@@ -217,8 +217,8 @@ def status(folder: Path, as_json: bool) -> None:
         if record.console is not None:
             say(f"console: {console_link(ClusterFolder(folder), record.console)}")
         show_table(
-            ["bookie", "pid", "state", "http", "folder"],
-            [[row["id"], row["pid"], row["state"], row["http"], row["dir"]] for row in rows],
+            ["bookie", "pid", "state", "folder"],
+            [[row["id"], row["pid"], row["state"], row["dir"]] for row in rows],
         )
 
 
