@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import trio
@@ -23,10 +24,16 @@ SESSION_MS = 2000
 class Site:
     """A cluster with one bookie on this machine."""
 
-    def __init__(self, folder: Path, address: str, session_ms: int = SESSION_MS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        session_ms: int = SESSION_MS,
+        changes: Mapping[str, object] | None = None,
+    ) -> None:
         self.uri = f"zk://{address}{fresh_root_path()}"
         self.port = free_port()
-        self.conf = write_conf(folder, self.uri, self.port, zkTimeout=session_ms)
+        self.conf = write_conf(folder, self.uri, self.port, zkTimeout=session_ms, **changes or {})
         root = ClusterPaths(parse_metadata_uri(self.uri).root)
         self.registration = root.registration(BookieId(f"127.0.0.1:{self.port}"), readonly=False)
 
