@@ -24,7 +24,7 @@ PASSWORD = b"open sesame"
 HOSTILE = b"<img src=x onerror=\"alert('payload')\"><script>alert(1)</script>"
 PAYLOADS = [
     HOSTILE,
-    b'{"sensor": 7, "note": "</pre><script>alert(2)</script>"}',
+    b'{"sensor":9223372036854775807,"note":"</pre><script>alert(2)</script>","a":[],"b":[1,{}]}',
     b"plain words",
     bytes(range(32)),
     "Grüße".encode(),

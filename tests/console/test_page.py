@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from quire.processes import child_environment
 from runtime.local_zookeeper import free_port
-from tests.console.conftest import HOSTILE, PASSWORD, Site, screenshot
+from tests.console.conftest import HOSTILE, PASSWORD, PAYLOADS, Site, screenshot
 from tests.quire.commands import ROOT
 
 expect.set_options(timeout=90_000)
@@ -131,7 +131,10 @@ def test_hostile_payload_is_text_and_nothing_else(page: Page, site: Site) -> Non
     assert page.locator("#entries img, #entries script, #ledger-custom img").count() == 0
     expect(page.locator("#custom-facts")).to_contain_text(HOSTILE.decode())
     texts = page.locator("#entries pre").all_text_contents()
-    assert '"sensor": 7' in texts[1]
+    assert texts[1] == (
+        '{ "sensor": 9223372036854775807, "note": "</pre><script>alert(2)</script>", '
+        '"a": [], "b": [ 1, {} ] }'
+    )
     assert texts[2] == "plain words"
     assert texts[3].startswith("000000  00 01 02 03")
     assert texts[4] == "Grüße"
@@ -141,9 +144,7 @@ def test_hostile_payload_is_text_and_nothing_else(page: Page, site: Site) -> Non
     hexed = page.locator("#entries pre").first
     assert (hexed.text_content() or "").startswith("000000  3c 69 6d 67")
     page.select_option("#browse [name=format]", "text")
-    assert page.locator("#entries pre").nth(1).text_content() == (
-        '{"sensor": 7, "note": "</pre><script>alert(2)</script>"}'
-    )
+    assert page.locator("#entries pre").nth(1).text_content() == PAYLOADS[1].decode()
     page.select_option("#browse [name=format]", "json")
     assert "no JSON, so hex" in page.inner_text("#entries li >> nth=2")
 

@@ -5,7 +5,9 @@ import { $, el, setText } from "./dom.js";
 import { ask } from "./feed.js";
 import { bytes, grouped, plural } from "./format.js";
 
-const LINE_MAX = 90;
+const LINE_MAX = 110;
+// Deeper is not indented further: a payload of brackets alone would become megabytes of blanks.
+const DEPTH_MAX = 12;
 
 export class Browser {
   constructor(onProblem) {
@@ -66,8 +68,7 @@ export class Browser {
 export function show(payload, format) {
   const text = decoded(payload);
   if (format === "hex") return { as: "hex", text: hex(payload) };
-  const value = text === null || format === "text" ? undefined : parsed(text);
-  if (value !== undefined) return { as: "JSON", text: laidOut(value) };
+  if (text !== null && format !== "text" && isJson(text)) return { as: "JSON", text: laidOut(text) };
   if (format === "json") return { as: "no JSON, so hex", text: hex(payload) };
   if (format === "text" && text === null) return { as: "no UTF-8, so � for what is not", text: new TextDecoder().decode(payload) };
   if (text === null || (format === "auto" && /[\x00-\x08\x0e-\x1f]/.test(text))) return { as: "hex", text: hex(payload) };
@@ -76,26 +77,47 @@ export function show(payload, format) {
 
 function decoded(payload) {
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(payload);
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(payload);
   } catch {
     return null;
   }
 }
 
-function parsed(text) {
-  if (!/^\s*[[{"]/.test(text)) return undefined;
+function isJson(text) {
+  if (!/^\s*[[{"]/.test(text)) return false;
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
+    return true;
   } catch {
-    return undefined;
+    return false;
   }
 }
 
-// On one line if it fits there. Within strings new lines are escaped: all others are ours.
-function laidOut(value) {
-  const text = JSON.stringify(value, null, 2);
-  const line = text.replace(/\n\s*/g, " ");
-  return line.length <= LINE_MAX ? line : text;
+// Laid out for reading, on one line if it fits there. What is written is only moved, never made
+// anew: numbers keep digits that a browser's numbers cannot hold, and keys that occur twice stay.
+function laidOut(text) {
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g);
+  const lines = lay(tokens, "\n", "  ");
+  const line = lay(tokens, " ", "");
+  return line.length <= LINE_MAX ? line : lines;
+}
+
+function lay(tokens, end, step) {
+  let depth = 0;
+  let laid = "";
+  tokens.forEach((token, index) => {
+    const before = tokens[index - 1];
+    const isEmpty = (before === "{" && token === "}") || (before === "[" && token === "]");
+    if (token === "}" || token === "]") {
+      depth -= 1;
+      if (!isEmpty) laid += end + step.repeat(Math.min(depth, DEPTH_MAX));
+    } else if (before === "{" || before === "[" || before === ",") {
+      laid += end + step.repeat(Math.min(depth, DEPTH_MAX));
+    }
+    laid += token === ":" ? ": " : token;
+    if (token === "{" || token === "[") depth += 1;
+  });
+  return laid;
 }
 
 function hex(payload) {
