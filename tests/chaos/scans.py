@@ -16,8 +16,8 @@ from tests.chaos.processes import ROOT, Process
 from tests.chaos.writers import PASSWORD
 from wire.errors import LedgerError
 
-_EVERY_SECONDS: Final = 240.0
-_LEDGERS_MAX: Final = 20
+_EVERY_SECONDS: Final = 150.0
+_LEDGERS_MAX: Final = 4  # the newest: old ones may be deleted before Spark has started
 
 
 class SparkScans:
@@ -90,6 +90,7 @@ class SparkScans:
         assert job.stdout is not None
         text = job.stdout.read()
         if job.wait() != 0:
+            self._history.note("scan failed")
             return
         self.done += 1
         for line in text.splitlines():
