@@ -9,7 +9,11 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -28,6 +32,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 public final class Load {
     private static final BookKeeper.DigestType DIGEST = BookKeeper.DigestType.CRC32C;
     private static final byte[] PASSWORD = "secret".getBytes();
+    private static final int AT_ONCE = 32;
     private static final int READ_COUNT = 1000;
     private static final int READ_BYTES = 4 << 20;
 
@@ -109,6 +114,30 @@ public final class Load {
                 ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
     }
 
+    private interface Job {
+        void run(int number) throws Exception;
+    }
+
+    /** A job for each number, some at a time: thousands of ledgers are not made one by one. */
+    private static void forEach(int count, Job job) throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(Math.min(count, AT_ONCE));
+        try {
+            List<Callable<Void>> jobs = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                int number = i;
+                jobs.add(() -> {
+                    job.run(number);
+                    return null;
+                });
+            }
+            for (Future<Void> done : threads.invokeAll(jobs)) {
+                done.get();
+            }
+        } finally {
+            threads.shutdown();
+        }
+    }
+
     /** Adds to one or many ledgers in turn, so many outstanding, for a time or up to a count. */
     private String add(Map<String, String> given) throws Exception {
         int outstanding = number(given, "outstanding");
@@ -117,9 +146,8 @@ public final class Load {
         byte[] payload = new byte[number(given, "size")];
         LedgerHandle[] handles =
                 new LedgerHandle[Integer.parseInt(given.getOrDefault("ledgers", "1"))];
-        for (int i = 0; i < handles.length; i++) {
-            handles[i] = create(client(given, "writer"), given);
-        }
+        BookKeeper client = client(given, "writer");
+        forEach(handles.length, i -> handles[i] = create(client, given));
         Semaphore room = new Semaphore(outstanding);
         AtomicReference<Integer> failed = new AtomicReference<>();
         double cpu = cpuSeconds();
@@ -141,9 +169,7 @@ public final class Load {
         if (failed.get() != null) {
             throw new IllegalStateException("an add ended with code " + failed.get());
         }
-        for (LedgerHandle handle : handles) {
-            handle.close();
-        }
+        forEach(handles.length, i -> handles[i].close());
         return String.format(Locale.ROOT,
                 "{\"entries\": %d, \"seconds\": %f, \"cpu_seconds\": %f, \"ledger\": %d}",
                 entries, seconds, cpu, handles[0].getId());

@@ -20,6 +20,7 @@ import trio
 from ledger_client import LedgerClient, LedgerWriter
 
 PASSWORD: Final = b"secret"
+_AT_ONCE: Final = 32
 
 Given = dict[str, str]
 Answer = dict[str, float]
@@ -46,7 +47,13 @@ class Load:
 
     async def add(self, given: Given) -> Answer:
         """Adds to one or many ledgers in turn, so many outstanding, for a time or up to a count."""
-        writers = [await self.create(given) for _ in range(int(given.get("ledgers", "1")))]
+        writers: list[LedgerWriter] = []
+        await self.client(given, "writer")  # here, since it belongs to the task that opens it
+
+        async def create(number: int) -> None:
+            writers.append(await self.create(given))
+
+        await for_each(int(given.get("ledgers", "1")), create)
         turn = _Turn(
             payload=bytes(int(given["size"])),
             left=float(given.get("entries", "inf")),
@@ -62,8 +69,7 @@ class Load:
                 else:
                     nursery.start_soon(turn.fill_many, writers, share)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        for writer in writers:
-            await writer.close()
+        await for_each(len(writers), lambda number: writers[number].close())
         return {
             "entries": turn.entries, "seconds": seconds, "cpu_seconds": cpu, "ledger": writers[0].id
         }  # fmt: skip
@@ -167,6 +173,19 @@ class _Turn:
             ]
             for wait in waits:
                 await wait()
+
+
+async def for_each(count: int, job: Callable[[int], Awaitable[None]]) -> None:
+    """A job for each number, some at a time: thousands of ledgers are not made one by one."""
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for number in numbers:
+            await job(number)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(min(count, _AT_ONCE)):
+            nursery.start_soon(work)
 
 
 def _times(took: list[float]) -> Answer:
