@@ -27,10 +27,13 @@ from metadata.update import LedgerGoneError
 from quire.console.faults import Fault, FaultPanel, FaultRefusedError, UnknownBookieError
 from quire.console.feed import Feed, TooManyWatchersError, Watcher
 from quire.console.ledger_view import ENTRIES_MAX, PAGE_MAX, LedgerView, SlowReadError
+from runtime import logs
 from runtime.http_guard import Guard, Guarded
 from runtime.logs import Secret
 from wire.errors import LedgerError, UnauthorizedError
 from wire.types import BookieId
+
+_log = logs.get("quire.console")
 
 _ID_MAX: Final = 2**63 - 1
 _PASSWORD_MAX: Final = 64 << 10
@@ -208,6 +211,7 @@ class _Handlers:
             raise HTTPException(400, "password: want a text")
         first = _number("first", body.get("first", 0), 0, _ID_MAX)
         count = _number("count", body.get("count", 50), 1, ENTRIES_MAX)
+        _log.info("entries asked for", ledger=ledger_id, first=first, client=_client(request))
         found = await self._console.ledgers.entries(
             ledger_id, password=password.encode(errors="replace"), first=first, count=count
         )
@@ -225,8 +229,13 @@ class _Handlers:
             raise HTTPException(400, f"fault: want one of {names}") from None
         bookie_id = BookieId(request.path_params["bookie"])
         await panel.inflict(bookie_id, fault)
+        _log.info("fault inflicted", bookie=bookie_id, fault=fault.value, client=_client(request))
         process = panel.states()[bookie_id]
         return JSONResponse({"bookie": bookie_id, "state": process.state, "pid": process.pid})
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _ledger(request: Request) -> int:

@@ -92,11 +92,18 @@ def test_cluster_lives_dies_and_comes_back_with_its_data(tmp_path: Path) -> None
 
 def test_detached_cluster_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     folder = tmp_path / "data"
+    address = zookeeper_address()
     started = quire_process(
-        "up", "--dir", folder, "--bookies", 1, "--zk", zookeeper_address(), "--detach"
+        "up", "--dir", folder, "--bookies", 1, "--zk", address, "--detach", "--console"
     )
     try:
         assert started.code == 0
+        # The token is for whoever started it, and in no file that others read.
+        link = started.err.strip().removeprefix("quire: console: ")
+        url, _, token = link.partition("#token=")
+        assert url == started.json["console"]
+        assert token not in (folder / "up.log").read_text() + started.out
+        assert f"console: {link}" in quire("status", "--dir", folder).out
         assert started.json == json.loads((folder / "cluster.json").read_text())
         assert started.json["zookeeper"] == shared_zookeeper().address
         assert quire("up", "--dir", folder, "--detach").code == 1
