@@ -16,7 +16,7 @@ from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.journal_files import JournalFile
 from bookie.storage.journal_writer import Journal
 from bookie.storage.replay import Replay
-from ledger_client.pool import Pool
+from ledger_client.question_connection import QuestionConnection
 from tests.simulation.outer.plan import OuterPlan
 from tests.simulation.outer.runs import failure_of
 from tests.simulation.planted import shells
@@ -63,38 +63,36 @@ _LATE: Final = {"late": True, "spares": 0, "readers": 0, "closes": False}
 
 OUTER_BUGS: Final = (
     OuterBug("the journal is not synced", "ack before sync, I1",
-             JournalFile, "write", shells.write_without_sync, 12, _POWER),
+             JournalFile, "write", shells.write_without_sync, 15, _POWER),
     OuterBug("the mark moves before the log is synced", "mark before flush, F28",
-             EntryLogWriter, "sync", shells.mark_without_sync, 12,
+             EntryLogWriter, "sync", shells.mark_without_sync, 20,
              {**_POWER, "flush_seconds": 0.5}),
     OuterBug("adds are answered when they are taken", "ack before sync, I2",
-             Connection, "accept", shells.answer_at_once, 16, _POWER),
+             Connection, "accept", shells.answer_at_once, 25, _POWER),
     OuterBug("a fence is answered when it is taken", "F20",
-             Operations, "fence", shells.fence_at_once, 30,
+             Operations, "fence", shells.fence_at_once, 40,
              {**_LATE, "appends": 1, "crashes_at_fence": 2, "power": True}, quiet=True),
     OuterBug("an error of the disk is no such entry", "F27, #2908",
-             Operations, "guarded", shells.error_is_absence, 24,
+             Operations, "guarded", shells.error_is_absence, 40,
              {"rot": 1, "flush_seconds": 0.5, "tempo": 3.0}),
     OuterBug("a fenced ledger is evicted", "F62",
-             Ledger, "is_pinned", shells.fence_is_not_pinned, 30,
+             Ledger, "is_pinned", shells.fence_is_not_pinned, 15,
              {**_LATE, "appends": 0, "crowd": 30}, quiet=True),
     OuterBug("a parked add is not checked again", "F68",
-             Connection, "wait_admission", shells.parked_adds_are_judged_already, 30,
+             Connection, "wait_admission", shells.parked_adds_are_judged_already, 20,
              {**_LATE, "pending_bytes": 500, "payload_bytes": 1000, "stalls_at_open": True,
               "appends": 20}, quiet=True),
     OuterBug("the journal is trimmed one file too early", "F29, #4740",
-             Journal, "release", shells.released_too_early, 8,
+             Journal, "release", shells.released_too_early, 30,
              {"crashes": 3, "payload_bytes": 1000}),
     OuterBug("fences are not replayed", "F22",
-             Replay, "_apply_state", shells.fences_are_not_replayed, 30,
+             Replay, "_apply_state", shells.fences_are_not_replayed, 15,
              {**_LATE, "appends": 1, "crashes_at_fence": 2}, quiet=True),
-    OuterBug("a force does not follow its entries", "F70, #889",
-             Pool, "ask", shells.forces_travel_alone, 30,
-             {**_POWER, "deferred_sync": True, "spares": 0, "recoverers": 0}, quiet=True),
+    OuterBug("nobody hears that unsynced entries lost their connection", "F70, #889",
+             QuestionConnection, "_on_lost", shells.loss_is_told_to_nobody, 60,
+             {**_POWER, "deferred_sync": True, "shape": (3, 2, 2), "spares": 0, "recoverers": 0},
+             quiet=True),
     OuterBug("bookies of earlier fragments delete the ledger", "I20",
-             Collector, "_is_surplus", shells.only_the_last_fragment_counts, 30,
+             Collector, "_is_surplus", shells.only_the_last_fragment_counts, 15,
              {"crashes": 3, "tempo": 3.0}, quiet=True),
-    OuterBug("open ledgers are collected", "I20",
-             Collector, "_is_surplus", shells.open_ledgers_are_collected, 30,
-             {"crashes": 3, "tempo": 3.0, "recoverers": 0, "closes": False}, quiet=True),
 )  # fmt: skip

@@ -7,14 +7,12 @@ from typing import Any
 
 from bookie.collector import Collector
 from bookie.connection import Connection
-from bookie.core.ledger import NOT_DIRTY, Ledger
+from bookie.core.ledger import Ledger
 from bookie.operations import Operations
 from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.journal_files import JournalFile
-from bookie.storage.journal_records import Fence
 from bookie.storage.journal_writer import Journal
-from ledger_client.pool import Pool
-from ledger_client.requests import Question, Request
+from ledger_client.question_connection import QuestionConnection
 from wire.errors import LedgerError, Status
 from wire.types import LedgerId
 
@@ -68,7 +66,6 @@ def fence_is_not_pinned(_right: Any) -> Any:
     def is_pinned(self: Ledger) -> bool:
         return bool(self.active or self.sealed or self.waiters or self.loads)
 
-    assert NOT_DIRTY == -1
     return property(is_pinned)
 
 
@@ -111,20 +108,14 @@ def fences_are_not_replayed(right: Callable[..., Any]) -> Any:
         for ledger in self._ledgers.in_memory():
             ledger.fenced = False
 
-    assert Fence is not None
     return apply_state
 
 
-def forces_travel_alone(_right: Callable[..., Any]) -> Any:
-    """Unsynced entries and their force take different connections."""
+def loss_is_told_to_nobody(_right: Callable[..., Any]) -> Any:
+    def on_lost(self: QuestionConnection) -> None:
+        self._asked.clear()
 
-    def ask(self: Pool, bookie_id: Any, request: Request) -> None:
-        if isinstance(request, Question):
-            self._question_connection(bookie_id).ask(request)
-        else:
-            self._data_connection(bookie_id).ask(request)
-
-    return ask
+    return on_lost
 
 
 def only_the_last_fragment_counts(_right: Callable[..., Any]) -> Any:
@@ -134,16 +125,7 @@ def only_the_last_fragment_counts(_right: Callable[..., Any]) -> Any:
         return bool(
             record is not None
             and record.is_closed
-            and self._bookie_id not in record.metadata.last_fragment.ensemble
+            and self._bookie_id not in record.last_fragment.ensemble
         )
-
-    return is_surplus
-
-
-def open_ledgers_are_collected(_right: Callable[..., Any]) -> Any:
-    async def is_surplus(self: Collector, ledger_id: int) -> bool:
-        await self._pace()
-        record: Any = await self._metadata.read(LedgerId(ledger_id))
-        return record is not None and not record.mentions(self._bookie_id)
 
     return is_surplus
