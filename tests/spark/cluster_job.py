@@ -105,7 +105,8 @@ def main() -> None:
         try:
             spark.sparkContext.addPyFile(str(packed(Path(folder))))
             rows, total = count_while_killing(spark, uri, ledger)
-            sys.stdout.write(json.dumps({"rows": rows, "sum": total}) + "\n")
+            java = spark._jvm.System.getProperty("java.home")  # type: ignore[union-attr]
+            sys.stdout.write(json.dumps({"rows": rows, "sum": total, "java": java}) + "\n")
         finally:
             spark.stop()
             # Workers keep the files of an application inside the installed package.
