@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from metadata.store import StoreUnavailableError
 from metadata.update import LedgerGoneError
@@ -285,6 +286,7 @@ async def test_feed_sends_snapshots_until_the_page_goes() -> None:
             assert console.feed.watchers == 1
         while console.feed.watchers:  # noqa: ASYNC110 - the server notices in its own time
             await trio.sleep(0.005)
+        await trio.testing.wait_all_tasks_blocked()  # a look under way may end, or be given up
         looks = console.feed.looks
         await trio.sleep(0.1)
         assert console.feed.looks == looks

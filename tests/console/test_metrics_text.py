@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
 from quire.console.metrics_text import Latency, Scrape, parse_metrics
 from quire.console.rates import RateMeter, Rates, total
 from runtime.metrics import Registry, counter, gauge
+
+VECTORS = Path(__file__).parent.parent / "vectors"
 
 PAGE = """\
 # TYPE bookkeeper_server_ADD_ENTRY_REQUEST summary
@@ -40,6 +44,15 @@ def test_page_of_a_bookie_is_understood() -> None:
         disk_used=0.815,
         is_writable=True,
     )
+
+
+def test_page_of_apache_s_bookie_is_understood() -> None:
+    """One line of each family, as captured from a live one."""
+    captured = json.loads((VECTORS / "metrics.json").read_text())["bookie"]
+    scrape = parse_metrics("\n".join(family["sample"] for family in captured))
+    assert (scrape.added_bytes, scrape.read_bytes) == (20202754, 11174721)
+    assert scrape.read_latency == Latency(p99=78.161)
+    assert (scrape.disk_used, scrape.is_writable) == (pytest.approx(0.7373051), True)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_killed_bookie_is_replaced_and_healed_before_our_eyes(page: Page, site: 
     # The loss is noticed, and what was lost is copied.
     expect(state(page, bookie)).to_have_text("absent, ended")
     expect(page.locator("#tile-bookies")).to_have_text("3 of 4")
-    expect(page.locator("#recovery-line")).to_contain_text("done in about")
+    expect(page.locator("#recovery-line")).to_contain_text("to copy")
     expect(page.locator("#mark-rows")).to_contain_text(bookie)
     expect(events).to_contain_text(re.compile("lacks? copies"))
     screenshot(page, "killed")
