@@ -124,7 +124,7 @@ class RotInLog(_OnBookie):
         bookie = self.take()
         self.damages = (bookie.name,)
         logs = [path for folder in bookie.directories for path in folder.rglob("*.log")]
-        logs = [path for path in logs if path.parent.name == "current"]
+        logs = sorted(path for path in logs if path.parent.name == "current")
         flipped = sum(flip(self, path, 4096, None) for path in logs[-8:] for _ in range(3))
         # The first header of the log that still grows, which a start has to get past.
         flipped += sum(flip(self, path, 4096, 4096 + 56) for path in logs[-1:])

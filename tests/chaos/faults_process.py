@@ -6,10 +6,15 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import trio
+
+from autorecovery.operators import who_is_auditor
 from tests.chaos.cluster import SESSION_SECONDS, Autorecovery, Bookie, Client
 from tests.chaos.fault import Fault, bring_up
+from tests.chaos.healing import opened_judge
 from tests.chaos.processes import Process, clock_library
 from tests.chaos.zookeeper import ZookeeperServer, wait_quorum
+from wire.errors import LedgerError
 
 
 def start_again(process: Process) -> str:
@@ -86,10 +91,12 @@ class Pause(Fault):
         match self.who:
             case "a bookie":
                 self.victims = [self.pick(self.cluster.bookies)]
-            case "both auditors":
-                self.victims = list(self.cluster.autorecoveries)
-            case "an auditor":
-                self.victims = [self.pick(self.cluster.autorecoveries)]
+            case "the auditor":
+                elected = trio.run(_auditor, self.cluster.uri)
+                everybody = self.cluster.autorecoveries
+                self.victims = [one for one in everybody if one.name == elected]
+                self.victims = self.victims or [self.pick(everybody)]
+                self.told = f"elected: {elected}"
             case "a client":
                 self.victims = [self.pick(self.cluster.clients)]
             case "ZooKeeper's leader":
@@ -105,6 +112,14 @@ class Pause(Fault):
     def lift(self) -> None:
         for victim in self.victims:
             victim.signal(signal.SIGCONT)
+
+
+async def _auditor(uri: str) -> str | None:
+    try:
+        async with opened_judge(uri) as context:
+            return await who_is_auditor(context)
+    except LedgerError:
+        return None  # ZooKeeper is away just now
 
 
 @dataclass(slots=True)

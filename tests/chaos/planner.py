@@ -37,7 +37,7 @@ from tests.chaos.faults_process import (
     StopBookie,
 )
 from tests.chaos.processes import clock_library
-from tests.chaos.scenes import AddDirectory, FenceThenPower, KillWorkers
+from tests.chaos.scenes import AddDirectory, FenceThenPower, KillWorkers, Sleeper
 
 type_of_fault = Callable[..., Fault]
 
@@ -49,7 +49,7 @@ HARMLESS: dict[str, type_of_fault] = {
     "torn": TornWrite,
     "pause-bookie": partial(Pause, who="a bookie"),
     "pause-client": partial(Pause, who="a client"),
-    "pause-auditor": partial(Pause, who="an auditor"),
+    "pause-auditor": partial(Pause, who="the auditor"),
     "pause-leader": partial(Pause, who="ZooKeeper's leader"),
     "kill-client": partial(KillOther, who="a client"),
     "kill-autorecovery": partial(KillOther, who="an autorecovery"),
@@ -63,6 +63,7 @@ HARMLESS: dict[str, type_of_fault] = {
     "memory": partial(Starve, what="memory"),
     "clock": StepClock,
     "fence-power": FenceThenPower,
+    "sleeper": Sleeper,
     "kill-workers": KillWorkers,
     "directory": AddDirectory,
 }
@@ -97,7 +98,15 @@ class Planner:
 
     def _harmless_beside(self, first: str) -> Iterator[str]:
         """The second may not be of a kind that needs everybody, nor of the first's own."""
-        whole = {"power", "kill-zookeeper", "swap", "fence-power", "kill-workers", "directory"}
+        whole = {
+            "power",
+            "kill-zookeeper",
+            "swap",
+            "fence-power",
+            "sleeper",
+            "kill-workers",
+            "directory",
+        }
         rest = [name for name in self._names if name in HARMLESS and name != first]
         rest = [name for name in rest if name not in whole]
         if _needs_quorum(first):  # of three ZooKeepers one may be missing

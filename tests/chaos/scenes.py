@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -13,10 +16,13 @@ from ledger_client import FencedError, LedgerClient, LedgerClosedError
 from tests.chaos.cluster import SESSION_SECONDS, Bookie
 from tests.chaos.fault import Fault, bring_up
 from tests.chaos.healing import opened_judge
+from tests.chaos.network import Cut
+from tests.chaos.processes import Process
 from tests.chaos.writers import PASSWORD
 from wire.errors import LedgerError
 
 _MARK_SECONDS: Final = 30.0
+_SLEEPERS: Final = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -60,6 +66,67 @@ class FenceThenPower(Fault):
 def _bring_up_all(bookies: list[Bookie]) -> None:
     with ThreadPoolExecutor(len(bookies)) as threads:
         list(threads.map(bring_up, bookies))
+
+
+@dataclass(slots=True)
+class Sleeper(Fault):
+    """F19: a writer whose last adds reached one bookie is stopped; the ledger is closed; it wakes.
+
+    Whatever it still sends must be refused: nothing above the end may be confirmed to it.
+    """
+
+    def inject(self) -> None:
+        self.kind = "a writer that slept through its recovery"
+        self.seconds = 0.1
+        network = self.cluster.network
+        name = f"sleeper{next(_SLEEPERS)}"
+        network.add_host(name)
+        self.targets = (name,)
+        writer = Process(name, self.cluster.folder / name, network)
+        module = ("tests.chaos.sleeper", self.cluster.uri, "--ready-fd", "{ready}")
+        if not writer.start(writer.python(*module)):
+            raise RuntimeError(f"the writer did not start: {writer.last_words()}")
+        try:
+            self.told = self._play(writer)
+        finally:
+            writer.kill()
+
+    def lift(self) -> None:
+        pass
+
+    def _play(self, writer: Process) -> str:
+        head = _told_by(writer)[0]
+        ledger_id, ensemble = head["ledger"], head["ensemble"]
+        cut = [one.name for one in self.cluster.bookies if one.bookie_id in ensemble[1:]]
+        for name in cut:
+            self.cluster.network.cut(writer.name, name, Cut.SILENT)
+        time.sleep(1.0)  # an add is under way now that one bookie of three gets
+        writer.signal(signal.SIGSTOP)
+        writer.wait_stopped()
+        for name in cut:
+            self.cluster.network.mend(writer.name, name)
+        end = trio.run(_recovered_end, self.cluster.uri, ledger_id)
+        writer.signal(signal.SIGCONT)
+        deadline = time.monotonic() + 300.0
+        while not any("refused" in line for line in _told_by(writer)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the writer of ledger {ledger_id} was never refused")
+            time.sleep(0.2)
+        lines = _told_by(writer)
+        confirmed = max((line["confirmed"] for line in lines if "confirmed" in line), default=2)
+        if confirmed > end:
+            raise RuntimeError(f"ledger {ledger_id} ends at {end}, {confirmed} was confirmed")
+        return f"confirmed up to {confirmed}, closed at {end}, then {lines[-1]['refused']}"
+
+
+def _told_by(writer: Process) -> list[dict[str, Any]]:
+    lines = writer.log_path.read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+async def _recovered_end(uri: str, ledger_id: int) -> int:
+    async with LedgerClient(uri) as client:
+        return (await client.open(ledger_id, password=PASSWORD)).last_confirmed
 
 
 @dataclass(slots=True)
