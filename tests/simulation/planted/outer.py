@@ -15,6 +15,7 @@ from bookie.operations import Operations
 from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.journal_files import JournalFile
 from bookie.storage.journal_writer import Journal
+from bookie.storage.ledgers import Ledgers
 from bookie.storage.replay import Replay
 from ledger_client.question_connection import QuestionConnection
 from tests.simulation.outer.plan import OuterPlan
@@ -78,6 +79,9 @@ OUTER_BUGS: Final = (
     OuterBug("a fenced ledger is evicted", "F62",
              Ledger, "is_pinned", shells.fence_is_not_pinned, 15,
              {**_LATE, "appends": 0, "crowd": 30}, quiet=True),
+    OuterBug("a ledger is forgotten while it is loaded", "I15, once ours",
+             Ledgers, "get", shells.newcomers_may_go, 15,
+             {**_LATE, "appends": 0, "crowd": 30, "recoverers": 0}, quiet=True),
     OuterBug("a parked add is not checked again", "F68",
              Connection, "wait_admission", shells.parked_adds_are_judged_already, 20,
              {**_LATE, "pending_bytes": 500, "payload_bytes": 1000, "stalls_at_open": True,

@@ -12,6 +12,7 @@ from bookie.operations import Operations
 from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.journal_files import JournalFile
 from bookie.storage.journal_writer import Journal
+from bookie.storage.ledgers import Ledgers
 from ledger_client.question_connection import QuestionConnection
 from wire.errors import LedgerError, Status
 from wire.types import LedgerId
@@ -67,6 +68,21 @@ def fence_is_not_pinned(_right: Any) -> Any:
         return bool(self.active or self.sealed or self.waiters or self.loads)
 
     return property(is_pinned)
+
+
+def newcomers_may_go(_right: Callable[..., Any]) -> Any:
+    """As it was: among pinned ledgers the one just loaded was forgotten before its first use."""
+
+    def get(self: Ledgers, ledger_id: int) -> Ledger:
+        ledger = self._objects.get(ledger_id)
+        if ledger is None:
+            ledger = self._objects[ledger_id] = self._load(LedgerId(ledger_id))
+            if len(self._objects) > self._count_max:
+                self._forget_some()
+        ledger.touched = True
+        return ledger
+
+    return get
 
 
 def parked_adds_are_judged_already(right: Callable[..., Any]) -> Any:
