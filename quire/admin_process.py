@@ -11,10 +11,9 @@ from quire.admin_host import AdminHost
 from quire.admin_http import AnswerError, Page, body_object, json_answer, text_answer
 from runtime import logs
 from runtime.logs import LEVELS
-from runtime.metrics import page
+from runtime.metrics import CONTENT_TYPE, page
 from runtime.shared_options import LogConfig, MetadataConfig, StatsConfig
 
-METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 HEARTBEAT: Final = "/heartbeat"
 METRICS: Final = "/metrics"
 
@@ -50,7 +49,7 @@ class ProcessPages:
                 "metrics are off: set statsProviderClass="
                 "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider",
             )
-        return Response(page(self._host.registry), headers={"Content-Type": METRICS_TYPE})
+        return Response(page(self._host.registry), headers={"Content-Type": CONTENT_TYPE})
 
     async def config(self, request: Request) -> Response:
         """What was set, by file and environment. Passwords are not shown."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -28,6 +28,7 @@ Labels = tuple[tuple[str, str], ...]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 QUANTILES: Final = ("0.5", "0.75", "0.95", "0.99", "0.999", "0.9999", "1.0")
+_SHARES: Final = tuple(map(float, QUANTILES))
 #: Quantiles look back over this many slices of time; the oldest is dropped as a new one begins.
 SLICES: Final = 6
 
@@ -47,12 +48,18 @@ class DistributionSnapshot:
 
     def quantile(self, share: float) -> float:
         """The value that `share` of the window's values do not exceed; NaN when it is empty."""
-        left = math.ceil(share * sum(self.buckets.values()))
+        return self.quantiles((share,))[0]
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Several of them, ascending, in one pass: a scrape asks for a thousand."""
+        found: list[float] = []
+        wanted = [math.ceil(share * sum(self.buckets.values())) for share in shares]
+        seen = 0
         for bucket in sorted(self.buckets):
-            left -= self.buckets[bucket]
-            if left <= 0:
-                return min(_upper_bound(bucket), self.maximum)
-        return math.nan
+            seen += self.buckets[bucket]
+            while len(found) < len(wanted) and seen >= wanted[len(found)]:
+                found.append(min(_upper_bound(bucket), self.maximum))
+        return found or [math.nan] * len(shares)
 
 
 class Distribution:
@@ -145,6 +152,7 @@ class Registry:
         self._sources: list[Source] = []
         self._summaries: list[Summary] = []
         self._aliases: list[Summary] = []  # which share the distributions of others
+        self._names: dict[tuple[str, Labels], list[list[str]]] = {}
 
     def add_source(self, source: Source) -> None:
         """Ask `source` for samples at every scrape."""
@@ -194,17 +202,34 @@ class Registry:
         for source in self._sources:
             for name, kind, value, labels, help in source():
                 yield name, kind, help, [(_series_name(name, labels), value)]
+        values: dict[int, list[float]] = {}  # by distribution: aliases share them
         for summary in (*self._summaries, *self._aliases):
-            series = []
-            for success, distribution in (("false", summary.failure), ("true", summary.success)):
-                labels = (("success", success), *summary.labels)
-                snapshot = distribution.snapshot()
-                for share in QUANTILES:
-                    line = _series_name(summary.name, (*labels, ("quantile", share)))
-                    series.append((line, snapshot.quantile(float(share))))
-                series.append((_series_name(f"{summary.name}_count", labels), snapshot.count))
-                series.append((_series_name(f"{summary.name}_sum", labels), snapshot.total))
+            series: list[tuple[str, float]] = []
+            sides = (("false", summary.failure), ("true", summary.success))
+            for (_, distribution), lines in zip(sides, self._lines(summary), strict=True):
+                found = values.get(id(distribution))
+                if found is None:
+                    snapshot = distribution.snapshot()
+                    found = snapshot.quantiles(_SHARES)
+                    values[id(distribution)] = found = [*found, snapshot.count, snapshot.total]
+                series += zip(lines, found, strict=True)
             yield summary.name, "summary", summary.help, series
+
+    def _lines(self, summary: Summary) -> list[list[str]]:
+        """The names of its series, failures first; they never change."""
+        key = summary.name, summary.labels
+        found = self._names.get(key)
+        if found is None:
+            found = self._names[key] = []
+            for success in ("false", "true"):
+                labels = (("success", success), *summary.labels)
+                lines = [
+                    _series_name(summary.name, (*labels, ("quantile", share)))
+                    for share in QUANTILES
+                ]
+                ends = [_series_name(f"{summary.name}{end}", labels) for end in ("_count", "_sum")]
+                found.append(lines + ends)
+        return found
 
 
 class _Family(NamedTuple):

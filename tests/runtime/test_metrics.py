@@ -222,3 +222,19 @@ async def test_registry_rotates_as_time_goes_by(autojump_clock: trio.testing.Moc
         assert math.isnan(summary.success.snapshot().maximum)
         assert math.isnan(summary.failure.snapshot().maximum)
         nursery.cancel_scope.cancel()
+
+
+def test_second_name_shows_the_same_numbers_and_ages_with_the_first() -> None:
+    registry = Registry()
+    first = registry.summary("first")
+    registry.alias("second", first)
+    first.success.record(7.0)
+    page = registry.render()
+    assert 'first_count{success="true"} 1\n' in page
+    assert 'second_count{success="true"} 1\n' in page
+    assert 'second{success="true",quantile="0.99"} 7.0\n' in page
+    for _ in range(SLICES - 1):
+        registry.rotate()
+    assert 'second{success="true",quantile="0.99"} 7.0\n' in registry.render()
+    registry.rotate()
+    assert 'second{success="true",quantile="0.99"} NaN\n' in registry.render()
