@@ -29,7 +29,7 @@ from collections.abc import (
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from ledger_client import client as asynchronous
 from ledger_client.bookie_info import BookieSpace
@@ -38,7 +38,7 @@ from ledger_client.core.placement import PlacementPolicy
 from ledger_client.core.quarantine import QuarantineOptions
 from ledger_client.core.reader import ReadOptions
 from ledger_client.entrance import ClientAuth
-from ledger_client.entries import LedgerEntry
+from ledger_client.entries import EntryIterator, LedgerEntry
 from ledger_client.errors import ClientClosedError
 from ledger_client.health import ClientStatistics
 from ledger_client.loop import Loop
@@ -345,13 +345,13 @@ class LedgerReader:
         return self._reader.length
 
     def read(self, first: int, last: int) -> Iterator[LedgerEntry]:
-        async def begin() -> _Batches:
+        async def begin() -> EntryIterator:
             return self._reader.read(first, last)
 
         return _entries(self._loop, self._loop.call(begin))
 
     def read_unconfirmed(self, first: int, last: int) -> Iterator[LedgerEntry]:
-        async def begin() -> _Batches:
+        async def begin() -> EntryIterator:
             return self._reader.read_unconfirmed(first, last)
 
         return _entries(self._loop, self._loop.call(begin))
@@ -408,11 +408,7 @@ class LedgerTail:
         self.close()
 
 
-class _Batches(Protocol):
-    async def next_batch(self) -> list[LedgerEntry]: ...
-
-
-def _entries(loop: Loop, batches: _Batches) -> Iterator[LedgerEntry]:
+def _entries(loop: Loop, batches: EntryIterator) -> Iterator[LedgerEntry]:
     """One trip to the other thread per batch, not per entry."""
     while batch := loop.call(batches.next_batch):
         yield from batch
