@@ -45,8 +45,8 @@ async def ask_bookie_info(environment: Environment, bookie_id: BookieId) -> Book
             Outcome.CLIENT_CLOSED: ClientClosedError,
         }
         error = kinds.get(outcome, TransientError)(
-            f"bookie {bookie_id} does not say how much space it has: {outcome.name}; see whether "
-            "it is running"
+            f"bookie {bookie_id} does not say how much space it has: {outcome.name}; "
+            f"{environment.pool.known.refusals.get(bookie_id, 'see whether it is running')}"
         )
         error.bookie_id = bookie_id
         raise error
