@@ -8,6 +8,7 @@ folder, and the next start goes on with it. What runs beside ZooKeeper is one ta
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -129,19 +130,35 @@ def make_plan(folder: ClusterFolder, wish: Wish) -> Plan:
         )
     parse_metadata_uri(found.uri)
     ports = list(found.bookie_ports)
+    taken = _ports_of(folder, found)
     while len(ports) < count:
-        port = free_port()
-        if port not in ports and not found.zookeeper.endswith(f":{port}"):
-            ports.append(port)
+        ports.append(_fresh_port(taken))
     plan = Plan(zookeeper=found.zookeeper, is_embedded=found.is_embedded, bookie_ports=tuple(ports))
     folder.write_plan(plan)
     for number, port in enumerate(ports, start=1):
         place = _bookie_folder(folder, number)
         text = _BOOKIE_CONF.format(
-            uri=plan.uri, folder=place, port=port, host=_HOST, http_port=free_port()
+            uri=plan.uri, folder=place, port=port, host=_HOST, http_port=_fresh_port(taken)
         )
         _write_once(place / "bk_server.conf", text)
     return plan
+
+
+def _ports_of(folder: ClusterFolder, plan: Plan) -> set[int]:
+    """Ports that belong to programs of the folder, whether or not they run."""
+    found = {*plan.bookie_ports}
+    found |= {int(port) for port in re.findall(r":(\d+)(?:$|[,/])", plan.zookeeper)}
+    for path in folder.path.glob("*/*.conf"):
+        found |= {int(port) for port in re.findall(r"(?m)^httpServerPort=(\d+)$", path.read_text())}
+    return found
+
+
+def _fresh_port(taken: set[int]) -> int:
+    """One that is free and nobody's, and is taken from now on."""
+    while (port := free_port()) in taken:
+        pass
+    taken.add(port)
+    return port
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -233,7 +250,8 @@ def _programs(folder: ClusterFolder, plan: Plan, wish: Wish) -> list[Program]:
     if wish.autorecovery:
         place = folder.path.absolute() / "autorecovery"
         path = place / "autorecovery.conf"
-        _write_once(path, _AUTORECOVERY_CONF.format(uri=plan.uri, http_port=free_port()))
+        port = _fresh_port(_ports_of(folder, plan))
+        _write_once(path, _AUTORECOVERY_CONF.format(uri=plan.uri, http_port=port))
         rows.append(
             Program(
                 name="autorecovery",
