@@ -3,6 +3,7 @@
 make simulate SEEDS=1000            seeds 0..999, over JOBS processes
 make simulate SEEDS=1000 FROM=5000  seeds 5000..5999
 make simulate SEED=17               one seed, told as a story
+make simulate RING=outer ...        the same in the outer ring, where a seed takes much longer
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.simulation.rings import RINGS, Failed, Report, Ring, run_seeds
 
-#: Seeds that one process runs between two reports.
-CHUNK = 50
 #: Without a terminal there is a line after so many seconds.
 LINE_SECONDS = 10.0
 
@@ -40,8 +39,8 @@ def main() -> int:
     started = time.monotonic()
     ran, cpu_seconds, failures = 0, 0.0, []
     chunks = [
-        range(at, min(at + CHUNK, given.first + given.seeds))
-        for at in range(given.first, given.first + given.seeds, CHUNK)
+        range(at, min(at + ring.chunk, given.first + given.seeds))
+        for at in range(given.first, given.first + given.seeds, ring.chunk)
     ]
     with _progress(console, given.seeds) as tell:
         for report in _reports(given.ring, chunks, given.jobs):

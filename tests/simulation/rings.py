@@ -15,6 +15,7 @@ __all__ = ["RINGS", "Failed", "Report", "Ring", "run_seeds"]
 
 class Ring(Protocol):
     argument: str  # of make, to choose it
+    chunk: int  # seeds that one process runs between two reports
 
     def failure_of_seed(self, seed: int) -> Failed | None: ...
 
@@ -26,6 +27,7 @@ class Ring(Protocol):
 
 class Inner:
     argument = ""
+    chunk = 50
 
     def failure_of_seed(self, seed: int) -> Failed | None:
         return runs.failure_of(runs.plan_for(seed))
@@ -40,6 +42,7 @@ class Inner:
 
 class Outer:
     argument = " RING=outer"
+    chunk = 5
 
     def failure_of_seed(self, seed: int) -> Failed | None:
         return outer_runs.failure_of(OuterPlan.of(seed))
