@@ -161,6 +161,8 @@ async def _start(
         status = StatusFiles(shell.storage.files, directories, shell.storage.now_ms)
     mode = Mode(forced=config.read_only, status=status, damaged_runs_max=config.damaged_runs_max)
     bookie = _new_bookie(settings, shell, registry)
+    if settings.security.certificates is not None and not settings.security.tls_required:
+        _log.info("TLS is offered, and clients in clear are served, too: see quire_tlsRequired")
     store = await stack.enter_async_context(
         opened_storage(settings, shell, bookie, mode, fatal, has_lost=stamp is not None)
     )
