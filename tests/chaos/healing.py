@@ -140,13 +140,13 @@ def judge(uri: str, folder: Path, within_seconds: float) -> list[int]:
         async with LedgerClient(uri) as client:
             known = [ledger_id async for ledger_id in client.list()]
             reading = Reading(client, history, _Known(list(known)), JUDGE)
-            left: list[int] = list(known)
+            # Everything is tried once, however long that takes; then again until time is up.
+            left = [number for number in known if not await reading.open_and_read(number)]
             with trio.move_on_after(within_seconds):
                 while left:
+                    await trio.sleep(_PAUSE_SECONDS)
                     left = [number for number in left if not await reading.open_and_read(number)]
-                    if left:
-                        await trio.sleep(_PAUSE_SECONDS)
-            return left
+            return [int(number) for number in left]
 
     return trio.run(read_all)
 

@@ -135,11 +135,16 @@ class _Run:
         history = self._settings.folder / "history"
         deadline = time.monotonic() + HEAL_SECONDS
         while time.monotonic() < deadline:
-            busy = {line["who"] for line in read_history(history) if line["k"] == "acked"}
-            if len(busy) == len(self._cluster.clients):
+            lines = list(read_history(history))
+            firm = {line["l"] for line in lines if line.get("mode", "deferred") != "deferred"}
+            acked = [line for line in lines if line["k"] == "acked" and line["l"] in firm]
+            if {line["who"] for line in acked} == {f"{name}-1" for name in self._names()}:
                 break
             self._sleep(1.0)
         self._sleep(2.0)
+
+    def _names(self) -> list[str]:
+        return [client.name for client in self._cluster.clients]
 
     # ------------------------------------------------------------------ faults
 

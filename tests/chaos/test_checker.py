@@ -79,6 +79,12 @@ def test_checker_catches_what_must_not_happen(rule: str, lines: list[dict[str, A
     assert rule in rules(*lines)
 
 
+def test_an_end_below_what_was_confirmed_is_a_loss_even_if_the_ledger_was_deleted_later() -> None:
+    length = sum(len(payload_of(NONCE, entry)) for entry in range(3))
+    short = opened("c2-1", last=2, length=length)
+    assert rules(CREATED, ACKED, short, line("delete begun", at=20.0)) == ["lost"]
+
+
 def test_unforced_entries_may_be_lost_and_forced_ones_may_not() -> None:
     deferred = {**CREATED, "mode": "deferred"}
     short = sum(len(payload_of(NONCE, entry)) for entry in range(3))

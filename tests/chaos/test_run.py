@@ -7,6 +7,7 @@ against waiting for ever.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,10 +40,12 @@ def test_nothing_is_lost_under_fixed_faults(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(PATIENCE_SECONDS)
 def test_a_build_that_acknowledges_before_it_syncs_is_caught(tmp_path: Path) -> None:
-    size = ("--bookies", "3", "--clients", "1", "--heal-seconds", "60")
+    size = ("--bookies", "3", "--clients", "1", "--heal-seconds", "5")
     done = chaos(tmp_path, "--seed", "5", "--broken", "--script", "power", *size)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "VIOLATION: lost: ledger" in done.stdout
+    # Found, not only out of reach: a ledger that is too short, or a bookie that denies an entry.
+    found = r"VIOLATION: (lost: ledger \d+: \d+ was confirmed, it ends at|denied: ledger \d+)"
+    assert re.search(found, done.stdout), done.stdout
     assert f"history, logs and disks are in {tmp_path}; seed 5" in done.stdout
     assert list((tmp_path / "history").glob("*.jsonl"))
     assert (tmp_path / "b1" / "b1.log").exists()
