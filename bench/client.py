@@ -80,6 +80,10 @@ def about() -> dict[str, str]:
     }
 
 
+def disk_gib(directory: Path) -> int:
+    return shutil.disk_usage(directory).free >> 30
+
+
 def accept(outcomes: list[Outcome]) -> None:
     known = json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
     known |= {outcome.comparison.name: round(outcome.ratio, 3) for outcome in outcomes}
@@ -101,6 +105,13 @@ def main() -> int:
     except JavaPeerError as error:
         sys.exit(f"bench: {error}")
     directory = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=options.directory))
+    free_gib, wanted_gib = disk_gib(directory), (QUICK if options.quick else FULL).disk_gib
+    if free_gib < wanted_gib and not options.only:
+        directory.rmdir()
+        sys.exit(
+            f"bench: {directory.parent} has {free_gib} GiB free, the stores may grow to "
+            f"{wanted_gib}: make room, or name another disk with --directory"
+        )
     run, code = Run(), 0
     try:
         run.go(directory, options)

@@ -32,10 +32,11 @@ class Pace:
     seconds: float  # of one trial on one side
     warm_seconds: float
     ledgers: int  # in the trial with many
+    disk_gib: int  # what the stores of nine bookies grow to, at least; nothing is deleted meanwhile
 
 
-QUICK: Final = Pace(rounds=3, seconds=1.0, warm_seconds=3.0, ledgers=200)
-FULL: Final = Pace(rounds=5, seconds=5.0, warm_seconds=10.0, ledgers=10_000)
+QUICK: Final = Pace(rounds=3, seconds=1.0, warm_seconds=3.0, ledgers=200, disk_gib=15)
+FULL: Final = Pace(rounds=5, seconds=3.0, warm_seconds=8.0, ledgers=10_000, disk_gib=50)
 
 
 @dataclass(slots=True)
