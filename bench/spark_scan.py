@@ -23,6 +23,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -210,18 +211,58 @@ def small(spark: SparkSession, cluster: PeerCluster, sizes: Sizes) -> Figures:
 
 
 def memory(spark: SparkSession, cluster: PeerCluster, sizes: Sizes) -> Figures:
-    """The worst of all workers, told by the workers themselves."""
-    ledgers = trio.run(fill, cluster.uri, 2, sizes.entries)
+    """The worst of all workers, seen from outside: which of them reads is Spark's affair."""
+    large = trio.run(fill, cluster.uri, 2, sizes.entries)
+    tiny = trio.run(fill, cluster.uri, 1, 1)
 
-    def resident(_: object) -> int:
-        text = Path("/proc/self/status").read_text()
-        return int(text.split("VmHWM:")[1].split()[0])
+    def peak(ledgers: Sequence[int]) -> float:
+        is_over = threading.Event()
+        found = [0.0]
 
-    numbers = spark.sparkContext.parallelize(range(SLOTS), SLOTS)
-    idle = max(numbers.map(resident).collect())
-    loaded(spark, cluster.uri, ledgers, None).count()
-    busy = max(spark.sparkContext.parallelize(range(SLOTS * 4), SLOTS * 4).map(resident).collect())
-    return {"idle MiB": idle / 1024, "above idle MiB": (busy - idle) / 1024}
+        def watch() -> None:
+            while not is_over.wait(0.05):
+                found.append(max(map(peak_mib, workers_of(os.getpid())), default=0.0))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        loaded(spark, cluster.uri, ledgers, None).count()
+        is_over.set()
+        watcher.join()
+        return max(found)
+
+    idle = peak(tiny)
+    return {"idle MiB": idle, "above idle MiB": peak(large) - idle}
+
+
+def workers_of(pid: int) -> list[int]:
+    """Spark's Python processes among the descendants of a process."""
+    parents: dict[int, int] = {}
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(stat[1])
+            if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it has just ended
+
+    def is_below(candidate: int) -> bool:
+        while candidate and candidate != pid:
+            candidate = parents.get(candidate, 0)
+        return candidate == pid
+
+    return [candidate for candidate in found if is_below(candidate)]
+
+
+def peak_mib(pid: int) -> float:
+    """The most that was resident at any time."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    _, _, rest = text.partition("VmHWM:")
+    return int(rest.split()[0]) / 1024 if rest else 0.0
 
 
 def plan(spark: SparkSession, cluster: PeerCluster, sizes: Sizes) -> Figures:
