@@ -93,6 +93,7 @@ def console(
         names=names,
         tls=_tls(tls_certificate, tls_key),
         placement=Settings.read(conf).build(PlacementConfig),
+        security=target.security(),
     )
     logs.configure("warning")
     trio.run(_serve, settings, ready_fd)

@@ -11,6 +11,7 @@ from typing import Final
 from autorecovery.config import AuditorConfig, WorkerConfig
 from autorecovery.context import RecoverySettings
 from autorecovery.daemon import opened_context
+from ledger_client import Security
 from ledger_client.placement_config import PlacementConfig, placement_of
 from metadata.store import MetadataStore
 from metadata.uri import MetadataUri
@@ -43,6 +44,8 @@ class ConsoleSettings:
     names: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None
     placement: PlacementConfig = field(default_factory=PlacementConfig)
+    #: Towards bookies.
+    security: Security = field(default_factory=Security)
 
 
 @asynccontextmanager
@@ -51,7 +54,9 @@ async def running_console(
 ) -> AsyncIterator[str]:
     """Served during the block, at the address that is yielded."""
     _, topology = placement_of(settings.placement)
-    recovery = RecoverySettings(auditor=AuditorConfig(), worker=WorkerConfig())
+    recovery = RecoverySettings(
+        auditor=AuditorConfig(), worker=WorkerConfig(), security=settings.security
+    )
     async with opened_context(
         settings.open_metadata,
         settings.uri,
