@@ -64,6 +64,9 @@ class Metadata(Protocol):
 
     async def release(self, lock: object) -> None: ...
 
+    async def settle(self) -> None:
+        """Give back locks that a lost connection has left with us: they keep workers away."""
+
 
 class Storage(Protocol):
     """What the collector asks of the engine."""
@@ -143,6 +146,7 @@ class Collector:
         found = Round()
         started = trio.current_time()
         try:
+            await self._metadata.settle()
             if await self._is_our_cluster(found):
                 await self._collect(found)
         except LedgerError as error:

@@ -44,6 +44,9 @@ class StoreMetadata:
         assert isinstance(lock, Lock)
         return self._ledgers.store.session == lock.session
 
+    async def settle(self) -> None:
+        await self._underreplication.settle()
+
     async def release(self, lock: object) -> None:
         assert isinstance(lock, Lock)
         await self._underreplication.release(lock)

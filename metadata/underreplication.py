@@ -152,12 +152,12 @@ class UnderReplication:
 
     async def try_acquire(self) -> Lock | None:
         """Lock some marked ledger that nobody has locked, or None if there is none now."""
-        await self._settle()
+        await self.settle()
         return await self._tree.first(self.take)
 
     async def sample(self, count_max: int) -> list[LedgerId]:
         """Some ledgers that are marked and not locked, in random order, to be offered to `take`."""
-        await self._settle()
+        await self.settle()
         return await self._tree.sample(count_max)
 
     async def wait_for_work(self) -> None:
@@ -355,10 +355,14 @@ class UnderReplication:
         del self._held[lock.ledger_id]
         self._unsure.add(lock.ledger_id)
         with suppress(StoreUnavailableError):
-            await self._settle()
+            await self.settle()
 
-    async def _settle(self) -> None:
-        """Remove locks of our own session that no task of ours holds."""
+    async def settle(self) -> None:
+        """Remove locks of our own session that no task of ours holds.
+
+        A lost answer leaves some behind, and they last as long as the session. Whoever picks work
+        need not care; whoever only calls `lock` has to call this now and then.
+        """
         for ledger_id in sorted(self._unsure):
             session = await self._store.require_session()
             if ledger_id not in self._held:

@@ -62,6 +62,7 @@ class World:
     resumed: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     error_after: int = 10**9  # ranges listed before the listing fails
+    settled: int = 0
     on_lock: Callable[[], None] = lambda: None
     held: bool = True
     operations: list[float] = field(default_factory=list)
@@ -96,6 +97,9 @@ class World:
     async def release(self, lock: object) -> None:
         assert isinstance(lock, int)
         self.released.append(lock)
+
+    async def settle(self) -> None:
+        self.settled += 1
 
     def list_ledgers(self, done: Callable[[Listing | LedgerError], None]) -> None:
         done(Listing(list(self.living), list(self.unfinished), []))
@@ -410,3 +414,12 @@ async def test_store_that_fails_while_asked_directly_deletes_nothing() -> None:
     found = await collector(made).collect()
     assert made.dropped == []
     assert "gone" in found.error
+
+
+async def test_every_round_begins_by_giving_back_locks_that_were_left_over() -> None:
+    made = world()
+    collecting = collector(made)
+    await collecting.collect()
+    made.error_after = 0
+    await collecting.collect()
+    assert made.settled == 2

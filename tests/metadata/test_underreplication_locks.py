@@ -200,6 +200,18 @@ async def test_a_new_mark_is_not_deleted_by_the_repetition_of_a_lost_delete(
     assert world.mark_of(5) == b'replica: "bk2:3181"\n'
 
 
+async def test_a_lock_whose_answer_was_lost_is_given_back_by_one_who_never_picks_work() -> None:
+    """A bookie that drops surplus copies: its session, and the lock with it, would last for ever."""
+    world = World()
+    path = PATHS.lock(LedgerId(5))
+    world.script.add(Fault(outcome=Outcome.ANSWER_LOST), verb="create", path=path)
+    with pytest.raises(ConnectionLostError):
+        await world.mine.lock(LedgerId(5))
+    assert world.is_locked(5)
+    await world.mine.settle()
+    assert not world.is_locked(5)
+
+
 # ---------------------------------------------------------------------- sessions
 
 
