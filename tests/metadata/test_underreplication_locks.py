@@ -201,7 +201,7 @@ async def test_a_new_mark_is_not_deleted_by_the_repetition_of_a_lost_delete(
 
 
 async def test_a_lock_whose_answer_was_lost_is_given_back_by_one_who_never_picks_work() -> None:
-    """A bookie that drops surplus copies: its session, and the lock with it, would last for ever."""
+    """A bookie that drops surplus copies: its session, and with it the lock, would last long."""
     world = World()
     path = PATHS.lock(LedgerId(5))
     world.script.add(Fault(outcome=Outcome.ANSWER_LOST), verb="create", path=path)
