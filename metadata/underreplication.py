@@ -235,7 +235,7 @@ class UnderReplication:
             )
         except NodeExistsError:
             return None
-        except ConnectionLostError:
+        except BaseException:  # cancelled or not answered: perhaps it is ours
             self._unsure.add(ledger_id)
             raise
         lock = Lock(ledger_id, session)
@@ -349,6 +349,9 @@ class UnderReplication:
         except StoreUnavailableError as error:
             self._unsure.add(lock.ledger_id)
             _log.warning("lock of ledger %d not released yet: %s", lock.ledger_id, error)
+        except BaseException:  # a caller in a hurry: perhaps it is still there
+            self._unsure.add(lock.ledger_id)
+            raise
 
     async def _give_back(self, lock: Lock) -> None:
         """Release a lock that turned out to be of no use, without waiting for the store."""

@@ -212,6 +212,20 @@ async def test_a_lock_whose_answer_was_lost_is_given_back_by_one_who_never_picks
     assert not world.is_locked(5)
 
 
+async def test_a_release_that_was_cut_short_is_made_up_for() -> None:
+    """A collector gives it five seconds; a store that hangs takes longer."""
+    world = World()
+    lock = await world.mine.lock(LedgerId(5))
+    assert lock is not None
+    with trio.CancelScope() as hurry:
+        hurry.cancel()
+        await world.mine.release(lock)
+    assert world.is_locked(5)
+    await world.mine.settle()
+    assert not world.is_locked(5)
+    assert await world.mine.lock(LedgerId(5)) is not None
+
+
 # ---------------------------------------------------------------------- sessions
 
 
