@@ -164,7 +164,7 @@ class BookieWatcher:
         )
         # A list is shown together with where its bookies are, as far as that can be found out.
         async with trio.open_nursery() as readers:
-            for bookie_id in followed.names - self._followed:
+            for bookie_id in sorted(followed.names - self._followed):
                 self._followed.add(bookie_id)
                 readers.start_soon(nursery.start, self._follow_info, bookie_id)
         self._show()
