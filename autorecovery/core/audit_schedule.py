@@ -21,11 +21,13 @@ _RETRY_SECONDS_MAX: Final = 6 * 3600.0
 def seconds_until(interval_seconds: float, last_ms: int | None, now_ms: int) -> float | None:
     """How long until a check is due that completed at `last_ms`; None if it is switched off.
 
-    A check from the future, by our clock, counts as just made.
+    A check from the future, by our clock, counts as just made, since clocks differ. One from beyond
+    the next check was made by a clock that had jumped, and counts as never made: it would count as
+    just made again and again until we have caught up with that clock, in years perhaps.
     """
     if interval_seconds <= 0:
         return None
-    if last_ms is None:
+    if last_ms is None or last_ms - now_ms > interval_seconds * 1000:
         return 0.0
     age = max(0.0, (now_ms - last_ms) / 1000)
     return max(0.0, interval_seconds - age)

@@ -22,8 +22,13 @@ def test_a_check_that_is_off_is_never_due() -> None:
 
 
 def test_a_check_from_the_future_counts_as_just_made() -> None:
-    """F61: somebody's clock jumped."""
-    assert seconds_until(3600, 9_000_000, 1_000_000) == 3600
+    """F61: somebody's clock is ahead of ours."""
+    assert seconds_until(3600, 4_600_000, 1_000_000) == 3600
+
+
+def test_a_check_from_beyond_the_next_one_counts_as_never_made() -> None:
+    """F61: somebody's clock had jumped, and every look until then would find it just made."""
+    assert seconds_until(3600, 4_600_001, 1_000_000) == 0
 
 
 def test_a_recovery_is_stale_when_its_record_is_old_enough() -> None:
