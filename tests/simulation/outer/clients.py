@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 
 
-class ClientProcess:
+class ClientProcess(ABC):
     def __init__(self, world: OuterWorld, name: str) -> None:
         self.world = world
         self.name = name
@@ -47,8 +48,8 @@ class ClientProcess:
                     self.world.tell(f"{self.name}: {error}")
                     await trio.sleep(PAUSE_SECONDS)
 
-    async def work(self, client: LedgerClient) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def work(self, client: LedgerClient) -> None: ...
 
     def die(self) -> None:
         if not self.is_done:
