@@ -67,7 +67,10 @@ class ProxyNetwork:
 
     def add_host(self, name: str) -> str:
         number = len(self._addresses) + 10
-        address = self._addresses[name] = f"127.0.77.{number}"
+        # A subnet of our own: two runs on one machine must not share ports.
+        pid = os.getpid()
+        subnet = f"127.{64 + (pid >> 8) % 128}.{pid % 256}"
+        address = self._addresses[name] = f"{subnet}.{number}"
         return address
 
     def address(self, name: str) -> str:
