@@ -28,7 +28,7 @@ from tests.bookie.garbage_world import (
     payload,
     runs_of,
 )
-from tests.bookie.machine import Machine, PowerCut
+from tests.bookie.machine import KEY, Machine, PowerCut
 from wire.errors import LedgerError, Status
 
 WEEK = 7 * 86400.0
@@ -103,6 +103,23 @@ def test_adds_to_a_dropped_ledger_are_refused_and_recovery_adds_are_not() -> Non
     machine.start()
     assert machine.read(1, 5) == b"repair"
     check_counts(machine)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_fence_stays_with_a_ledger_that_is_dropped_and_brought_back(restarts: bool) -> None:
+    """Else a writer that was fenced would come back with the repair (seed 68879)."""
+    machine = running()
+    fill(machine, range(1, 2), range(5))
+    machine.engine.fence(1, KEY, "fenced")
+    machine.settle()
+    drop(machine, 1)
+    assert machine.add(1, [(5, b"repair")], None, flags=RECOVERY) == [Status.OK]
+    machine.settle()
+    if restarts:
+        machine.crash()
+        machine.start()
+    assert machine.add(1, [(6, b"zombie")], None) == [Status.FENCED]
+    assert machine.add(1, [(6, b"repair")], None, flags=RECOVERY) == [Status.OK]
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 2))

@@ -323,10 +323,14 @@ class ModelBookie:
         self._start()
 
     def drop(self) -> None:
-        """A ledger that needs this bookie no more is deleted, for good as far as it knows."""
+        """A ledger that needs this bookie no more is deleted, for good as far as it knows.
+
+        The fence stays with the tombstone: a repair may bring the ledger back, and a writer that
+        was fenced must not come back with it.
+        """
         self.world.history.emit("dropped", self.name)
-        self.disk = Disk()
-        self.disk.is_dropped = True
+        fenced, self.disk = self.disk.is_fenced, Disk()
+        self.disk.is_dropped, self.disk.is_fenced = True, fenced
         self._start()
 
     def rot(self) -> None:
