@@ -118,7 +118,8 @@ async def test_a_recovery_without_a_spare_bookie_waits_for_one(autojump_clock: C
     await world.work_until(lambda: has_verdict(world))
     verdict = await reason_of(world)
     assert verdict.reason is Reason.NO_TARGET
-    assert "add bookies" in verdict.detail
+    # Recovery finds it, or whoever plans the copies: either may come first.
+    assert "add bookies" in verdict.detail or "start more bookies" in verdict.detail
     world.join(bookie(3))
     await world.heal()
     assert world.is_whole(1)
