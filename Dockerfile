@@ -16,7 +16,7 @@ RUN pip install --no-cache-dir --constraint constraints.txt ".[bookie]" \
     && install -d -o quire /var/lib/quire
 USER quire
 VOLUME /var/lib/quire
-EXPOSE 3181
+EXPOSE 3181 8080 8780
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["quire"]
 CMD ["--help"]
