@@ -46,6 +46,9 @@ SILENCE_SECONDS: Final = 10.0
 UNSENT_BYTES_MAX: Final = 8 * 1024 * 1024
 #: The same for bytes of entries that have no answer yet, over all ledgers.
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+#: And for adds at a bookie that takes them one by one: Apache's queues 10,000 of a thread, and what
+#: comes on top is refused or, by 4.17, never answered. Its own client stops at as many as this.
+HELD_ADDS_MAX: Final = 5000
 _BACKOFF: Final = Backoff(first_seconds=0.1, seconds_max=10.0)
 
 Found = dict[Sink, list[Answer]]
@@ -88,6 +91,7 @@ class Connection(ABC):
         self._out_filled = trio.Event()
         self._unsent_bytes = 0
         self._held_bytes = 0
+        self._held_adds = 0
         self._room_made: trio.Event | None = None  # made by the first who waits for it
         self._sent_at = 0.0
         self._unheard_since: float | None = None  # the first request since anything was heard
@@ -100,7 +104,11 @@ class Connection(ABC):
 
     @property
     def has_room(self) -> bool:
-        return self._unsent_bytes < UNSENT_BYTES_MAX and self._held_bytes < HELD_BYTES_MAX
+        if self._unsent_bytes >= UNSENT_BYTES_MAX or self._held_bytes >= HELD_BYTES_MAX:
+            return False
+        return self._held_adds < HELD_ADDS_MAX or (
+            self.place is not None and self.place.takes_batches
+        )
 
     async def wait_room(self) -> None:
         while not self.has_room:
@@ -116,6 +124,8 @@ class Connection(ABC):
         if isinstance(request, Adds):
             request.held_bytes = len(request.records) + len(request.frames)
             self._held_bytes += request.held_bytes
+            request.held_adds = len(request.entry_ids)
+            self._held_adds += request.held_adds
         if self._is_closed:
             self._end(request, Outcome.CLIENT_CLOSED)
         elif self._stream is not None:
@@ -347,7 +357,8 @@ class Connection(ABC):
         request.is_over = True
         self._open.pop(request.request_id, None)
         self._held_bytes -= request.held_bytes
-        request.held_bytes = 0
+        self._held_adds -= request.held_adds
+        request.held_bytes = request.held_adds = 0
 
     def _end_open(self, outcome: Outcome) -> None:
         for request in list(self._open.values()):

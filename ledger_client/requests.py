@@ -67,8 +67,9 @@ class Request:
     #: Counted from when its last byte left this process: a queue of our own is no bookie's fault.
     deadline: float = math.inf
     is_over: bool = False
-    #: What it holds of the connection's bound on bytes without an answer.
+    #: What it holds of the connection's bounds on bytes and on adds without an answer.
     held_bytes: int = 0
+    held_adds: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

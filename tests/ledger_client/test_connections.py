@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
-from ledger_client.connection import HELD_BYTES_MAX, SILENCE_SECONDS
+from ledger_client.connection import HELD_ADDS_MAX, HELD_BYTES_MAX, SILENCE_SECONDS
 from ledger_client.core.commands import Outcome
 from ledger_client.requests import REQUEST_SECONDS, FoundEntries, Question
 from metadata.update import Backoff
@@ -174,6 +175,34 @@ async def test_bytes_without_an_answer_are_bounded_over_all_ledgers(
             await world.pool.wait_room([BOOKIE])
         await world.settle()
         assert len(world.ends) == sent
+
+
+@pytest.mark.parametrize("takes_batches", [False, True])
+async def test_adds_without_an_answer_are_bounded_where_each_is_a_request(
+    takes_batches: bool,
+) -> None:
+    """Apache's bookies have a queue of 10,000 adds; the rest would be refused, or forgotten."""
+
+    may_answer = trio.Event()
+
+    async def bookie(conversation: Conversation) -> None:
+        while items := await conversation.requests():
+            await may_answer.wait()
+            for item in items:
+                await conversation.stream.send_all(
+                    add_answers(Status.OK, LEDGER, item.entry_ids)  # type: ignore[union-attr]
+                )
+
+    async with running(World(takes_batches=takes_batches), bookie) as world:
+        for first in range(0, HELD_ADDS_MAX, 500):
+            assert world.pool.has_room([BOOKIE])
+            world.add(first, *range(first, first + 500), size=1)
+            await world.settle()
+        assert world.pool.has_room([BOOKIE]) is takes_batches
+        if not takes_batches:
+            may_answer.set()
+            with trio.fail_after(60):
+                await world.pool.wait_room([BOOKIE])
 
 
 # ---------------------------------------------------------------------- batch reads
