@@ -21,6 +21,9 @@ from wire.errors import LedgerError
 #: Plaintext that is encrypted ahead of what the stream below has taken, at most.
 AHEAD_BYTES: Final = 64 << 10
 HANDSHAKE_RECEIVE_BYTES: Final = 64 << 10
+#: How long, and for how much, a peer that was refused is listened to before the end.
+HEARD_SECONDS: Final = 2.0
+HEARD_RECEIVES: Final = 16
 #: No record is larger, and OpenSSL gives one at a time.
 _RECORD_BYTES: Final = 16 << 10
 
@@ -34,6 +37,15 @@ class TlsBrokenError(ConnectionError):
 
     With TLS 1.3 this is also how a client learns that its certificate was not accepted.
     """
+
+
+async def _let_it_be_heard(stream: ByteStream) -> None:
+    """Wait until the peer has gone: closing on bytes of his would throw our alert away, too."""
+    with trio.move_on_after(HEARD_SECONDS), contextlib.suppress(OSError, trio.ClosedResourceError):
+        stream.end_sending()
+        for _ in range(HEARD_RECEIVES):
+            if not await stream.receive_some(HANDSHAKE_RECEIVE_BYTES):
+                return
 
 
 async def encrypt(
@@ -67,6 +79,7 @@ async def encrypt(
             with contextlib.nullcontext() if failure is None else contextlib.suppress(OSError):
                 await stream.send_all(data)  # also an alert, which tells the peer why
         if failure is not None:
+            await _let_it_be_heard(stream)
             raise failure
         if is_done:
             return TlsStream(stream, found, incoming, outgoing)

@@ -70,6 +70,8 @@ def java(
     def make(guard: str, settings: Settings, wire: str) -> JavaClient:
         peer = peers(NEWEST)
         peer.jvm.java.lang.System.setProperty("java.security.auth.login.config", str(guards.jaas))
+        # Whoever asked for logins before in this JVM has made it read the file that was named then.
+        peer.jvm.javax.security.auth.login.Configuration.setConfiguration(None)
         cluster = guarded.get(OURS, guard, NEWEST)
         client = JavaClient(peer, cluster.uri, v2=wire == "v2", settings=settings(guards))
         made.append(client)

@@ -376,4 +376,6 @@ async def test_bytes_that_are_no_tls_end_the_connection(
         assert await client.ask_v3(StartTlsRequest()) == YES
         await client.send(b"\x16\x03\x01\x00\x05hello")
         await ends(client)
+        client.close()  # until then the bookie listens, so that its alert is heard
+        await trio.testing.wait_all_tasks_blocked()
         assert world.bookie.protocol_errors == 1
