@@ -8,7 +8,7 @@ import pytest
 
 from bench.peers.cluster import PeerCluster
 from bench.peers.process import PeerBookie
-from ledger_client import FencedError, LedgerClosedError
+from ledger_client import FencedError, LedgerClosedError, UnreadableEntryError
 from ledger_client.sync import LedgerClient, LedgerWriter
 from tests.interop.conftest import MakeClient
 from tests.interop.java_client import THREE, Shape, entries_of, eventually
@@ -160,7 +160,15 @@ def test_read_only_bookie_serves_readers(
             lambda client=client: client.bookies().read_only == {bookie.bookie_id},  # type: ignore[misc]
             "listed as read-only",
         )
-    assert read_all(second, alone.id) == payloads(20)
+
+    def is_served() -> bool:
+        """Apache's bookie registers before it listens."""
+        try:
+            return read_all(second, alone.id) == payloads(20)
+        except UnreadableEntryError:
+            return False
+
+    eventually(is_served, "read from the read-only bookie")
     # A refusal that comes after the quorum has confirmed the entry is acted upon by the next one.
     written = payloads(10)
 
