@@ -34,6 +34,7 @@ from wire.errors import ProtocolError, Status
 ATTACKERS = 32
 BURST = 100
 POOL = 20_000
+WATCH_SECONDS = 15.0
 #: The neighbour's ledger: no captured frame names it, and it has a key of its own.
 LEDGER_ID = 0x5EED_0000_0001
 MEMORY_MIB_MAX = 400
@@ -142,9 +143,17 @@ async def check_round(client: LiveClient, ids: range, payload: bytes) -> None:
     assert found == {entry_id: entry_of(LEDGER_ID, entry_id, payload) for entry_id in ids}
 
 
-async def watch(pid: int, figures: Figures, every: float, is_over: trio.Event) -> None:
+async def watch(
+    pid: int, figures: Figures, tell: Callable[[str], None], is_over: trio.Event
+) -> None:
+    """Now and then, note the memory and say how far it is."""
+    every = WATCH_SECONDS
     while not is_over.is_set():
         figures.memory_mib.append(memory_mib(pid))
+        tell(
+            f"{figures.frames:,} frames, {figures.rounds * 50:,} entries of the neighbour, "
+            f"{figures.memory_mib[-1]:.0f} MiB"
+        )
         with trio.move_on_after(every):
             await is_over.wait()
 
@@ -153,7 +162,9 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-async def fuzz_bookie(folder: Path, count: int, seed: int, every: float = 10.0) -> Figures:
+async def fuzz_bookie(
+    folder: Path, count: int, seed: int, tell: Callable[[str], None] = lambda line: None
+) -> Figures:
     """Attack a fresh bookie with so many frames; raises whatever it finds wrong."""
     site = Site(folder, shared_zookeeper().address)
     async with opened_store() as store:
@@ -168,7 +179,7 @@ async def fuzz_bookie(folder: Path, count: int, seed: int, every: float = 10.0) 
         ):
             is_over = trio.Event()
             nursery.start_soon(behave, client, figures, is_over)
-            nursery.start_soon(watch, bookie.pid, figures, every, is_over)
+            nursery.start_soon(watch, bookie.pid, figures, tell, is_over)
             bursts = hostile_bursts(random.Random(seed))
             async with trio.open_nursery() as attackers:
                 for _ in range(ATTACKERS):
@@ -193,6 +204,6 @@ async def fuzz_bookie(folder: Path, count: int, seed: int, every: float = 10.0) 
 
 def run_live(count: int, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="quire-fuzz-") as folder:
-        figures = trio.run(fuzz_bookie, Path(folder), count, seed)
+        figures = trio.run(fuzz_bookie, Path(folder), count, seed, print)
     print("\n".join(figures.lines()))
     return 0
