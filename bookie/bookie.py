@@ -76,6 +76,7 @@ class Bookie:
         self.metrics = RequestMetrics(registry, clock)
         self.post = Post()
         self.connections: set[Connection] = set()
+        self.connections_ended = 0
         self.read_only = False
         self.protocol_errors = 0
         self.storage_errors = 0
@@ -150,6 +151,7 @@ class Bookie:
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.connections_ended += 1
         self.note_partial(connection, 0)
         self.polls.forget(connection)
 

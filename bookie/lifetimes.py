@@ -50,6 +50,8 @@ _FREE_NAP_SECONDS: Final = 0.001
 _IDLE_REQUESTS: Final = 1000
 _IDLE_SECONDS: Final = 5.0
 _BUSY_LOOKS_MAX: Final = 60
+#: Connections that may have ended since the last time; each leaves some ten KiB.
+_ENDED_MAX: Final = 200
 
 _log = logs.get("bookie.server")
 
@@ -241,8 +243,9 @@ async def collect_when_idle(bookie: Bookie) -> None:
     """Run the cyclic collector while nobody would notice; after a long busy time, run it anyway.
 
     It does nothing by itself in a bookie: its pauses grow with the number of ledgers in memory.
+    What connections leave behind is cyclic, so many of them that came and went are no time to wait.
     """
-    looks = last = 0
+    looks = last = ended = 0
     while True:
         await trio.sleep(_IDLE_SECONDS)
         found = bookie.engine.statistics()
@@ -251,7 +254,8 @@ async def collect_when_idle(bookie: Bookie) -> None:
         if requests - last < _IDLE_REQUESTS:
             gc.collect()
             looks = 0
-        elif looks >= _BUSY_LOOKS_MAX:
+        elif looks >= _BUSY_LOOKS_MAX or bookie.connections_ended - ended >= _ENDED_MAX:
             gc.collect(1)
             looks = 0
+            ended = bookie.connections_ended
         last = requests
