@@ -79,7 +79,8 @@ async def encrypt(
             with contextlib.nullcontext() if failure is None else contextlib.suppress(OSError):
                 await stream.send_all(data)  # also an alert, which tells the peer why
         if failure is not None:
-            await _let_it_be_heard(stream)
+            if server_side:  # a client has told its caller, who is the one to know
+                await _let_it_be_heard(stream)
             raise failure
         if is_done:
             return TlsStream(stream, found, incoming, outgoing)
