@@ -16,6 +16,8 @@ from typing import Final
 
 import trio
 
+from runtime.sockets import WaitingStream
+
 BUFFER_BYTES: Final = 64 * 1024
 BACKLOG: Final = 128
 _FIRST_PORT: Final = 40000
@@ -209,7 +211,7 @@ class MemoryLink:
             self.network.forget(self)
 
 
-class MemoryStream:
+class MemoryStream(WaitingStream):
     """One end of a link."""
 
     def __init__(
@@ -240,13 +242,6 @@ class MemoryStream:
             self._reading = False
         self._check_open()
 
-    async def receive_some(self, size: int) -> bytes:
-        while True:
-            await self.wait_readable()
-            data = self.receive_now(size)
-            if data is not None:
-                return data
-
     def send_now(self, data: bytes | memoryview) -> int:
         self._check_open()
         return self._out.put(data)
@@ -265,14 +260,6 @@ class MemoryStream:
         finally:
             self._writing = False
         self._check_open()
-
-    async def send_all(self, data: bytes | memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        view = memoryview(data)
-        sent = self.send_now(view)
-        while sent < len(view):
-            await self.wait_writable()
-            sent += self.send_now(view[sent:])
 
     def end_sending(self) -> None:
         self._check_open()

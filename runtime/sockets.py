@@ -16,6 +16,7 @@ import errno
 import os
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -100,7 +101,43 @@ class KeepAlive:
 KEEP_ALIVE: Final = KeepAlive()
 
 
-class SocketStream:
+class WaitingStream(ABC):
+    """What all streams do alike: receiving and sending is to try, and to wait in between."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def receive_now(self, size: int) -> bytes | None: ...
+
+    @abstractmethod
+    async def wait_readable(self) -> None: ...
+
+    @abstractmethod
+    def send_now(self, data: bytes | memoryview) -> int: ...
+
+    @abstractmethod
+    async def wait_writable(self) -> None: ...
+
+    async def receive_some(self, size: int) -> bytes:
+        while True:
+            # Waiting comes first: after the read there must be no point where a cancel loses it.
+            await self.wait_readable()
+            data = self.receive_now(size)
+            if data is not None:
+                return data
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        sent = self.send_now(data)
+        if sent == len(data):
+            return
+        view = memoryview(data)
+        while sent < len(view):
+            await self.wait_writable()
+            sent += self.send_now(view[sent:])
+
+
+class SocketStream(WaitingStream):
     """A TCP connection, or any connected stream socket."""
 
     __slots__ = ("_closed", "_socket", "peer")
@@ -126,14 +163,6 @@ class SocketStream:
         self._check_open()
         await trio.lowlevel.wait_readable(self._socket)
 
-    async def receive_some(self, size: int) -> bytes:
-        while True:
-            # Waiting comes first: after the read there must be no point where a cancel loses it.
-            await self.wait_readable()
-            data = self.receive_now(size)
-            if data is not None:
-                return data
-
     def send_now(self, data: bytes | memoryview) -> int:
         self._check_open()
         try:
@@ -151,16 +180,6 @@ class SocketStream:
     async def wait_writable(self) -> None:
         self._check_open()
         await trio.lowlevel.wait_writable(self._socket)
-
-    async def send_all(self, data: bytes | memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        sent = self.send_now(data)
-        if sent == len(data):
-            return
-        view = memoryview(data)
-        while sent < len(view):
-            await self.wait_writable()
-            sent += self.send_now(view[sent:])
 
     def end_sending(self) -> None:
         self._check_open()

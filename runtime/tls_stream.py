@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from runtime.sockets import ByteStream
+from runtime.sockets import ByteStream, WaitingStream
 from wire.errors import LedgerError
 
 #: Plaintext that is encrypted ahead of what the stream below has taken, at most.
@@ -93,7 +93,7 @@ async def encrypt(
         incoming.write(data)
 
 
-class TlsStream:
+class TlsStream(WaitingStream):
     """A `ByteStream`. Made by `encrypt`."""
 
     def __init__(
@@ -179,13 +179,6 @@ class TlsStream:
         else:
             await trio.lowlevel.checkpoint()
 
-    async def receive_some(self, size: int) -> bytes:
-        while True:
-            await self.wait_readable()
-            data = self.receive_now(size)
-            if data is not None:
-                return data
-
     # Sending.
 
     def send_now(self, data: bytes | memoryview) -> int:
@@ -224,14 +217,6 @@ class TlsStream:
 
     async def wait_writable(self) -> None:
         await self._below.wait_writable()
-
-    async def send_all(self, data: bytes | memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        view = memoryview(data)
-        sent = self.send_now(view)
-        while sent < len(view):
-            await self.wait_writable()
-            sent += self.send_now(view[sent:])
 
     # The end.
 
