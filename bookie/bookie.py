@@ -141,7 +141,7 @@ class Bookie:
             return
         self.damaged[place] = run.ledger_id
         count = len(self.damaged)
-        if count & (count - 1) == 0:  # 1, 2, 4, 8, ...
+        if logs.is_told(count):
             _log.error("damaged", ledger=run.ledger_id, error=error, runs=count)
 
     def on_mode(self, read_only: bool) -> None:
@@ -171,7 +171,7 @@ class Bookie:
     def note_storage_error(self, error: Exception) -> None:
         """Storage failed a request, which was answered with an I/O error. Logged now and then."""
         self.storage_errors += 1
-        if self.storage_errors & (self.storage_errors - 1) == 0:  # 1, 2, 4, 8, ...
+        if logs.is_told(self.storage_errors):
             _log.warning("storage failed a request", error=error, count=self.storage_errors)
 
     # Time, and the end of it.

@@ -251,11 +251,8 @@ async def collect_when_idle(bookie: Bookie) -> None:
         found = bookie.engine.statistics()
         requests = found.entries_added + found.entries_read
         looks += 1
-        if requests - last < _IDLE_REQUESTS:
-            gc.collect()
-            looks = 0
-        elif looks >= _BUSY_LOOKS_MAX or bookie.connections_ended - ended >= _ENDED_MAX:
-            gc.collect(1)
-            looks = 0
-            ended = bookie.connections_ended
+        is_idle = requests - last < _IDLE_REQUESTS
+        if is_idle or looks >= _BUSY_LOOKS_MAX or bookie.connections_ended - ended >= _ENDED_MAX:
+            gc.collect(2 if is_idle else 1)
+            looks, ended = 0, bookie.connections_ended
         last = requests

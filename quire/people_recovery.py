@@ -10,6 +10,7 @@ from autorecovery import operators
 from autorecovery.context import RecoveryContext
 from autorecovery.core.forecast import Forecast
 from quire.access import LEDGER_ID, Target, target_options, yes_option
+from quire.forecast import forecast_object
 from quire.output import byte_count, confirm, say, show_fields, show_json, show_table
 from quire.shell_recovery import marked, shown_mark, switch, with_context
 from wire.types import LedgerId
@@ -36,7 +37,7 @@ def status(target: Target, watch: bool, every: float) -> None:
                 "lastChecks": {
                     check.value: checked for check, checked in found.last_checks_ms.items()
                 },
-                **_forecast(found.forecast),
+                **forecast_object(found.forecast),
             }
         )
     else:
@@ -59,20 +60,9 @@ def status(target: Target, watch: bool, every: float) -> None:
 async def _follow(target: Target, context: RecoveryContext, every_seconds: float) -> None:
     async for forecast in operators.follow_forecast(context, every_seconds=every_seconds):
         if target.as_json:
-            show_json(_forecast(forecast))
+            show_json(forecast_object(forecast))
         else:
             say(_left(forecast))
-
-
-def _forecast(forecast: Forecast) -> dict[str, object]:
-    return {
-        "ledgers": forecast.ledgers,
-        "fragments": forecast.fragments,
-        "bytesLeft": forecast.bytes_left,
-        "parked": forecast.parked,
-        "bytesPerSecond": forecast.bytes_per_second,
-        "secondsLeft": forecast.seconds_left,
-    }
 
 
 def _left(forecast: Forecast) -> str:

@@ -109,6 +109,11 @@ def get(name: str) -> Log:
     return Log(logging.getLogger(name))
 
 
+def is_told(count: int) -> bool:
+    """Whether the count-th of something that may go on for ever is worth a line: 1, 2, 4, 8, ..."""
+    return count & (count - 1) == 0
+
+
 def configure(
     level: str = "info", format: Format = "text", stream: TextIO | None = None
 ) -> logging.Handler:

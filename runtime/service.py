@@ -137,7 +137,7 @@ class _Guests:
     def _note_refusal(self, address: str) -> None:
         """Logged now and then: whoever tries a thousand times shall not fill the log, too."""
         self._turned_away = count = self._turned_away + 1
-        if count & (count - 1) == 0:  # 1, 2, 4, 8, ...
+        if logs.is_told(count):
             _log.warning("too many connections", address=address, allowed=self._max, refused=count)
 
 

@@ -15,7 +15,7 @@ import trio
 
 from autorecovery import operators
 from autorecovery.context import RecoveryContext
-from autorecovery.core.forecast import Forecast, Progress
+from autorecovery.core.forecast import Progress
 from ledger_client.bookie_info import ask_bookie_info
 from ledger_client.core.topology import DEFAULT_RACK
 from ledger_client.topology import Topology
@@ -24,6 +24,7 @@ from quire.console.faults import FaultPanel, ProcessState
 from quire.console.metrics_text import Scrape, parse_metrics
 from quire.console.page_fetch import PageError, fetch_page
 from quire.console.rates import RateMeter, Rates, total
+from quire.forecast import forecast_object
 from wire.errors import LedgerError
 from wire.types import BookieId
 
@@ -174,7 +175,7 @@ class ClusterView:
             "auditor": status.auditor,
             "delaySeconds": status.delay_seconds,
             "lastChecks": {check.value: ms for check, ms in status.last_checks_ms.items()},
-            "forecast": _forecast(status.forecast),
+            "forecast": forecast_object(status.forecast),
             "marks": marks,
         }
 
@@ -201,15 +202,4 @@ def _totals(looks: Mapping[BookieId, _Look]) -> Json:
         "readP50": worst(lambda scrape: scrape.read_latency.p50),
         "readP99": worst(lambda scrape: scrape.read_latency.p99),
         "lag": worst(lambda scrape: scrape.loop_lag_p99_ms),
-    }
-
-
-def _forecast(forecast: Forecast) -> Json:
-    return {
-        "ledgers": forecast.ledgers,
-        "fragments": forecast.fragments,
-        "bytesLeft": forecast.bytes_left,
-        "parked": forecast.parked,
-        "bytesPerSecond": forecast.bytes_per_second,
-        "secondsLeft": forecast.seconds_left,
     }
