@@ -36,7 +36,7 @@ class Inner:
         return runs.story_of(runs.plan_for(seed))
 
     def smallest_story(self, seed: int, failed: Failed) -> tuple[str, list[str]]:
-        plan = runs.smallest(runs.plan_for(seed), failed)
+        plan = runs.smallest(runs.plan_for(seed), failed, runs.failure_of)
         return plan.told(), runs.story_of(plan)
 
 
@@ -51,7 +51,7 @@ class Outer:
         return outer_runs.story_of(OuterPlan.of(seed))
 
     def smallest_story(self, seed: int, failed: Failed) -> tuple[str, list[str]]:
-        plan = outer_runs.smallest(OuterPlan.of(seed), failed)
+        plan = runs.smallest(OuterPlan.of(seed), failed, outer_runs.failure_of)
         return plan.told(), outer_runs.story_of(plan)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from tests.simulation.history import ViolationError
 from tests.simulation.inner.world import World
@@ -24,6 +24,19 @@ class Failed(NamedTuple):
     invariant: str
     what: str
 
+    @classmethod
+    def by(cls, error: Exception) -> Failed:
+        if isinstance(error, ViolationError):
+            return cls(error.invariant, error.what)
+        return cls(type(error).__name__, str(error))
+
+
+class Shrinking(Protocol):
+    def smaller(self) -> Sequence[Self]: ...
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Shrinking)
+
 
 def run(plan: Plan, *, tells: bool = False) -> World:
     """Play a plan to its end. Raises what an invariant, or a core's own assertion, has to say."""
@@ -40,16 +53,12 @@ def world_of(plan: Plan, *, tells: bool = False) -> World:
 def failure_of(plan: Plan) -> Failed | None:
     try:
         run(plan)
-    except ViolationError as violation:
-        return Failed(violation.invariant, violation.what)
     except Exception as error:
-        return Failed(type(error).__name__, str(error))
+        return Failed.by(error)
     return None
 
 
-def smallest(
-    plan: Plan, failed: Failed, *, failure: Callable[[Plan], Failed | None] = failure_of
-) -> Plan:
+def smallest(plan: AnyPlan, failed: Failed, failure: Callable[[AnyPlan], Failed | None]) -> AnyPlan:
     """The least that still goes wrong in the same way: one thing less, as long as that works."""
     while True:
         for smaller in plan.smaller():

@@ -20,7 +20,7 @@ def check(seed: int) -> None:
     plan = plan_for(seed)
     failed = failure_of(plan)
     if failed is not None:
-        story = "\n".join(story_of(smallest(plan, failed)))
+        story = "\n".join(story_of(smallest(plan, failed, failure_of)))
         pytest.fail(
             f"seed {seed} violates {failed.invariant}: {failed.what}\n{story}\n"
             f"replay it with: make simulate SEED={seed}"

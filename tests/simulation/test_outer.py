@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from tests.simulation.outer.plan import OuterPlan
-from tests.simulation.outer.runs import failure_of, smallest, story_of
+from tests.simulation.outer.runs import failure_of, story_of
+from tests.simulation.runs import smallest
 
 FIXED = 24
 FRESH = 8
@@ -20,7 +21,7 @@ def check(seed: int) -> None:
     plan = OuterPlan.of(seed)
     failed = failure_of(plan)
     if failed is not None:
-        story = "\n".join(story_of(smallest(plan, failed)))
+        story = "\n".join(story_of(smallest(plan, failed, failure_of)))
         pytest.fail(
             f"seed {seed} violates {failed.invariant}: {failed.what}\n{story}\n"
             f"replay it with: make simulate RING=outer SEED={seed}"

@@ -46,7 +46,7 @@ def test_the_smallest_plan_still_fails_and_reads_as_a_story(name: str) -> None:
     assert result is not None
     plan, failed = result
     with bug.planted():
-        least = smallest(plan, failed)
+        least = smallest(plan, failed, failure_of)
         again = failure_of(least)
         story = story_of(least)
     assert again is not None

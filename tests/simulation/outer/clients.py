@@ -217,17 +217,24 @@ class CrowdProcess(ClientProcess):
         self.is_done = True
 
 
-class TailProcess(ClientProcess):
-    """Follows the ledger to its end: entries as they are confirmed."""
+class FollowingProcess(ClientProcess):
+    """Reads the ledger from its first entry to its end, however many handles that takes."""
 
     def __init__(self, world: OuterWorld, name: str) -> None:
         super().__init__(world, name)
         self._next = 0
         self._handles = 0
 
-    async def work(self, client: LedgerClient) -> None:
+    def _new_handle(self) -> str:
         self._handles += 1
-        handle = f"{self.name}.{self._handles}"
+        return f"{self.name}.{self._handles}"
+
+
+class TailProcess(FollowingProcess):
+    """Follows the ledger to its end: entries as they are confirmed."""
+
+    async def work(self, client: LedgerClient) -> None:
+        handle = self._new_handle()
         async with await client.tail(self.world.ledger_id, first=self._next) as tail:
             while batch := await tail.next_batch():
                 self.world.history.emit("lac_shown", handle, tail.last_confirmed)
@@ -240,17 +247,11 @@ class TailProcess(ClientProcess):
         self.is_done = True
 
 
-class PollingProcess(ClientProcess):
+class PollingProcess(FollowingProcess):
     """Asks now and then how far the ledger is, and reads what is new."""
 
-    def __init__(self, world: OuterWorld, name: str) -> None:
-        super().__init__(world, name)
-        self._next = 0
-        self._handles = 0
-
     async def work(self, client: LedgerClient) -> None:
-        self._handles += 1
-        handle = f"{self.name}.{self._handles}"
+        handle = self._new_handle()
         reader = await client.open_no_recovery(self.world.ledger_id)
         while True:
             self.world.history.emit("lac_shown", handle, reader.last_confirmed)

@@ -1,44 +1,61 @@
-"""A bug on purpose: a small patch of a real core, and where the simulator looks for it."""
+"""A bug on purpose: a small patch of the real code, and where the simulator looks for it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 from unittest.mock import patch
 
 from tests.simulation.plan import Plan
 from tests.simulation.runs import Failed, failure_of, plan_for
 from tests.simulation.scripts import ROWS
 
+P = TypeVar("P")
 
-@dataclass(frozen=True, slots=True)
-class Bug:
+
+@dataclass(frozen=True)
+class Planted(ABC, Generic[P]):
     name: str
     like: str  # the row of the fault table, the invariant, or Apache's issue, that it imitates
-    owner: type
+    owner: Any  # a class, or a module
     attribute: str
     make: Callable[[Any], Any]  # the broken form, out of the right one
-    row: str = ""  # whose script is played; empty: the seeds that everybody runs
     seeds: int = 100  # within which it is found
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        right = self.owner.__dict__[self.attribute]
-        broken = self.make(right)
+        broken = self.make(self.owner.__dict__[self.attribute])
         with patch.object(self.owner, self.attribute, broken):
             yield
 
-    def plan(self, seed: int) -> Plan:
-        return ROWS[self.row].plan(seed) if self.row else plan_for(seed)
+    @abstractmethod
+    def plan(self, seed: int) -> P: ...
 
-    def find(self) -> tuple[Plan, Failed] | None:
+    @abstractmethod
+    def failure_of(self, plan: P) -> Failed | None: ...
+
+    def find(self) -> tuple[P, Failed] | None:
         """The first plan that shows it. The patch is gone when this returns."""
         with self.planted():
             for seed in range(self.seeds):
                 plan = self.plan(seed)
-                failed = failure_of(plan)
+                failed = self.failure_of(plan)
                 if failed is not None:
                     return plan, failed
         return None
+
+
+@dataclass(frozen=True)
+class Bug(Planted[Plan]):
+    """Of a core: the inner ring finds it."""
+
+    row: str = ""  # whose script is played; empty: the seeds that everybody runs
+
+    def plan(self, seed: int) -> Plan:
+        return ROWS[self.row].plan(seed) if self.row else plan_for(seed)
+
+    def failure_of(self, plan: Plan) -> Failed | None:
+        return failure_of(plan)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-from unittest.mock import patch
 
 from bookie.collector import Collector
 from bookie.connection import Connection
@@ -21,42 +19,24 @@ from ledger_client.question_connection import QuestionConnection
 from tests.simulation.outer.plan import OuterPlan
 from tests.simulation.outer.runs import failure_of
 from tests.simulation.planted import shells
+from tests.simulation.planted.bug import Planted
 from tests.simulation.runs import Failed
 
 
-@dataclass(frozen=True, slots=True)
-class OuterBug:
-    name: str
-    like: str
-    owner: type
-    attribute: str
-    make: Callable[[Any], Any]
-    seeds: int  # within which it is found
+@dataclass(frozen=True)
+class OuterBug(Planted[OuterPlan]):
     #: What the plans of these seeds have beside what chance gives them.
     plans: Mapping[str, Any] = field(default_factory=dict)
     #: Nothing beside: the moments alone are left to chance. For bugs that need several things.
     quiet: bool = False
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        broken = self.make(self.owner.__dict__[self.attribute])
-        with patch.object(self.owner, self.attribute, broken):
-            yield
 
     def plan(self, seed: int) -> OuterPlan:
         if self.quiet:
             return OuterPlan(seed=seed, **self.plans)
         return replace(OuterPlan.of(seed), **self.plans)
 
-    def find(self) -> tuple[OuterPlan, Failed] | None:
-        """The first plan that shows it. The patch is gone when this returns."""
-        with self.planted():
-            for seed in range(self.seeds):
-                plan = self.plan(seed)
-                failed = failure_of(plan)
-                if failed is not None:
-                    return plan, failed
-        return None
+    def failure_of(self, plan: OuterPlan) -> Failed | None:
+        return failure_of(plan)
 
 
 _POWER: Final = {"crashes": 3, "power": True}
