@@ -17,13 +17,12 @@ from autorecovery.checks_replica import (
     ReplicaCheck,
     ReplicaFinding,
     ReplicaState,
-    access_of,
+    replicas_of,
 )
 from autorecovery.context import RecoveryContext
 from autorecovery.core.audit import missing_bookies
 from autorecovery.ledger_scan import LedgerScan, Pace, for_each
 from autorecovery.statistics import AuditorStatistics
-from ledger_client.core.distribution import Distribution
 from metadata.store import MetadataError
 from metadata.update import LedgerGoneError, VersionedLedger
 from runtime import logs
@@ -202,22 +201,11 @@ class FullCheck:
         statistics.fragments_per_ledger.success.record(len(metadata.fragments))
         statistics.bookies_per_ledger.success.record(len(metadata.bookies()))
         bad = dict.fromkeys(missing_bookies(metadata, self._checks.alive()))
-        access, shape = access_of(metadata), Distribution.of(metadata)
         for found in metadata.ranges():
             if found.last_entry_id is None:
                 continue
             replicas = [
-                Replica(
-                    ledger_id=metadata.ledger_id,
-                    slot=slot,
-                    bookie_id=bookie_id,
-                    first=found.fragment.first_entry_id,
-                    last=found.last_entry_id,
-                    distribution=shape,
-                    access=access,
-                )
-                for slot, bookie_id in enumerate(found.fragment.ensemble)
-                if bookie_id not in bad
+                replica for replica in replicas_of(metadata, found) if replica.bookie_id not in bad
             ]
             for finding in await self._read_all(replicas):
                 if finding.state is ReplicaState.BAD:

@@ -20,7 +20,7 @@ from ledger_client.core.distribution import Distribution
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError
 from ledger_client.requests import Answer, FoundEntries, Mailbox, Reads
-from metadata.model import LedgerMetadata
+from metadata.model import FragmentRange, LedgerMetadata
 from wire.entry import decode_entries
 from wire.types import BookieId, DigestType, LedgerId
 
@@ -69,6 +69,24 @@ def access_of(metadata: LedgerMetadata) -> Access | None:
         return None
     digest_type = metadata.digest_type or DigestType.CRC32
     return Access.of(metadata.ledger_id, digest_type, metadata.password)
+
+
+def replicas_of(metadata: LedgerMetadata, found: FragmentRange) -> list[Replica]:
+    """What the bookies of a fragment should hold of a closed ledger."""
+    assert found.last_entry_id is not None
+    distribution, access = Distribution.of(metadata), access_of(metadata)
+    return [
+        Replica(
+            ledger_id=metadata.ledger_id,
+            slot=slot,
+            bookie_id=bookie_id,
+            first=found.fragment.first_entry_id,
+            last=found.last_entry_id,
+            distribution=distribution,
+            access=access,
+        )
+        for slot, bookie_id in enumerate(found.fragment.ensemble)
+    ]
 
 
 class ReplicaCheck:

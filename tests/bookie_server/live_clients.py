@@ -151,3 +151,10 @@ class Writer:
                 found = await client.read(self.ledger_id, ids)
                 lost += [n for n in ids if found.get(n) != self.entry(n)]
         return lost
+
+
+async def one_round(client: LiveClient, number: int) -> None:
+    """What a well-behaved neighbour of misbehaving clients does: add a hundred, read them."""
+    ids = range(number * 100, number * 100 + 100)
+    assert await client.add(2, ids, b"neighbour") == {Status.OK}
+    assert len(await client.read(2, ids)) == 100

@@ -16,7 +16,7 @@ import trio
 from metadata.store import MetadataStore, Stat
 from runtime.local_zookeeper import LocalZookeeper, running_zookeeper
 from tests.bookie_server.live import Process, bookie_process
-from tests.bookie_server.live_clients import HANGS_SECONDS, LiveClient, Writer, connected
+from tests.bookie_server.live_clients import HANGS_SECONDS, Writer, connected, one_round
 from tests.bookie_server.live_site import Site, memory_mib, stop
 from tests.support.zookeeper import opened_store, shared_zookeeper
 from wire.build_v2 import read_requests
@@ -209,12 +209,6 @@ class Crowd:
             except trio.BrokenResourceError:
                 pass
             self.turned_away += 1
-
-
-async def one_round(client: LiveClient, number: int) -> None:
-    ids = range(number * 100, number * 100 + 100)
-    assert await client.add(2, ids, b"neighbour") == {Status.OK}
-    assert len(await client.read(2, ids)) == 100
 
 
 async def test_crowd_of_bad_clients_takes_neither_memory_nor_the_neighbours_turn(

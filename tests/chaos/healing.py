@@ -11,12 +11,11 @@ from typing import Final
 
 import trio
 
-from autorecovery.checks_replica import Replica, ReplicaCheck, ReplicaState, access_of
+from autorecovery.checks_replica import ReplicaCheck, ReplicaState, replicas_of
 from autorecovery.config import AuditorConfig, WorkerConfig
 from autorecovery.context import RecoveryContext, RecoverySettings
 from autorecovery.daemon import opened_context
 from ledger_client import LedgerClient, LedgerError
-from ledger_client.core.distribution import Distribution
 from metadata.connect import open_store
 from metadata.model import LedgerMetadata
 from metadata.update import LedgerGoneError
@@ -112,23 +111,13 @@ async def _look_at(
 
 
 async def _bad_copy(context: RecoveryContext, metadata: LedgerMetadata) -> str | None:
-    check, shape = ReplicaCheck(context.client), Distribution.of(metadata)
+    check = ReplicaCheck(context.client)
     for found in metadata.ranges():
-        assert found.last_entry_id is not None
-        for slot, bookie_id in enumerate(found.fragment.ensemble):
-            replica = Replica(
-                ledger_id=metadata.ledger_id,
-                slot=slot,
-                bookie_id=bookie_id,
-                first=found.fragment.first_entry_id,
-                last=found.last_entry_id,
-                distribution=shape,
-                access=access_of(metadata),
-            )
+        for replica in replicas_of(metadata, found):
             finding = await check.check(replica)
             if finding.state is not ReplicaState.GOOD:
                 outcome = finding.outcome.name if finding.outcome else "?"
-                return f"entry {finding.entry_id} on {bookie_id} is {outcome}"
+                return f"entry {finding.entry_id} on {replica.bookie_id} is {outcome}"
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,13 +11,11 @@ import pytest
 import trio
 
 from ledger_client import LedgerClient
-from metadata.connect import open_store
-from metadata.underreplication import UnderReplication
-from metadata.uri import parse_metadata_uri
 from runtime.local_zookeeper import free_port
 from tests.bookie_server.live import Process, daemon_process
 from tests.http.exchanges import ask
 from tests.quire.commands import Cluster, running_cluster, wait_until
+from tests.support.marks import marked_ledger
 from tests.support.zookeeper import fresh_root_path, shared_zookeeper
 from wire.types import BookieId, DigestType, LedgerId
 
@@ -120,21 +117,5 @@ async def _write(uri: str) -> None:
 @pytest.fixture
 def marked(world: World) -> Iterator[World]:
     """Ledger 4 lacks a copy on the last bookie, says a mark."""
-    trio.run(_mark, world, True)
-    yield world
-    trio.run(_mark, world, False)
-
-
-async def _mark(world: World, is_marked: bool) -> None:
-    uri = parse_metadata_uri(world.cluster.uri)
-    async with open_store(uri) as store:
-        marks = UnderReplication(
-            store, uri.root, owner="tests", chance=random.Random(1), now_ms=lambda: 1_000
-        )
-        await marks.open()
-        if is_marked:
-            await marks.mark(LedgerId(4), [BookieId(world.bookie_ids[2])])
-        else:
-            lock = await marks.take(LedgerId(4))
-            assert lock is not None
-            await marks.finish(lock)
+    with marked_ledger(world.cluster.uri, LedgerId(4), BookieId(world.bookie_ids[2])):
+        yield world

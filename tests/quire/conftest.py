@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Collection, Iterator
 from random import Random
@@ -13,11 +12,9 @@ import trio
 
 from ledger_client import LedgerClient
 from ledger_client.core.placement import Cluster, DefaultPolicy
-from metadata.connect import open_store
-from metadata.underreplication import UnderReplication
-from metadata.uri import parse_metadata_uri
 from tests.quire.commands import Cluster as LocalCluster
 from tests.quire.commands import quire, running_cluster, wait_until
+from tests.support.marks import marked_ledger
 from tests.support.zookeeper import fresh_root_path, shared_zookeeper
 from wire.types import BookieId, LedgerId
 
@@ -84,21 +81,5 @@ def _state(running: LocalCluster, number: int) -> str:
 @pytest.fixture
 def marked(cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The cluster with a mark on ledger 0, as an auditor would have made it."""
-    trio.run(_mark, cluster, True)
-    yield cluster
-    trio.run(_mark, cluster, False)
-
-
-async def _mark(cluster: LocalCluster, is_marked: bool) -> None:
-    uri = parse_metadata_uri(cluster.uri)
-    async with open_store(uri) as store:
-        marks = UnderReplication(
-            store, uri.root, owner="tests", chance=random.Random(1), now_ms=lambda: 1_000
-        )
-        await marks.open()
-        if is_marked:
-            await marks.mark(LedgerId(0), [cluster.bookies[3]["id"]])
-        else:
-            lock = await marks.take(LedgerId(0))
-            assert lock is not None
-            await marks.finish(lock)
+    with marked_ledger(cluster.uri, LedgerId(0), BookieId(cluster.bookies[3]["id"])):
+        yield cluster

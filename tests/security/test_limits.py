@@ -13,11 +13,10 @@ from pathlib import Path
 import trio
 
 from tests.bookie_server.live import bookie_process
-from tests.bookie_server.live_clients import HANGS_SECONDS, LiveClient, connected
+from tests.bookie_server.live_clients import HANGS_SECONDS, LiveClient, connected, one_round
 from tests.bookie_server.live_site import Site, memory_mib, stop
 from tests.support.zookeeper import opened_store, shared_zookeeper
 from wire import codec_v3
-from wire.errors import Status
 from wire.messages import ReadRequest
 from wire.types import LedgerId
 
@@ -40,12 +39,6 @@ async def attacked(folder: Path, **changes: object) -> AsyncIterator[tuple[Site,
         assert memory_mib(bookie.pid) < MEMORY_MIB_MAX
         assert await stop(bookie) == 0
         assert "Traceback" not in bookie.log.read_text()
-
-
-async def one_round(client: LiveClient, number: int) -> None:
-    ids = range(number * 100, number * 100 + 100)
-    assert await client.add(2, ids, b"neighbour") == {Status.OK}
-    assert len(await client.read(2, ids)) == 100
 
 
 async def count_thrown_out(
