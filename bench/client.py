@@ -122,7 +122,8 @@ def main() -> int:
     accepted = json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
     outcomes = judge(run.results, comparisons(), accepted)
     sys.stdout.write(table(outcomes, run.machine) + "\n")
-    report = write_report(options.results, about(), run.machine, run.results, outcomes)
+    failed = {"failed once and repeated": "; ".join(run.results.failed) or "nothing"}
+    report = write_report(options.results, about() | failed, run.machine, run.results, outcomes)
     if run.grown:
         axes = {curve.name: curve.axis for curve in curves(ledgers_max=FULL.ledgers)}
         write_curves(options.results, axes, run.grown)

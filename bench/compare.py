@@ -155,6 +155,8 @@ class Results:
     """Every figure of every round: trial, side, figure, one value per round."""
 
     values: dict[str, dict[Side, dict[str, list[float]]]] = field(default_factory=dict)
+    #: What failed once and was repeated.
+    failed: list[str] = field(default_factory=list)
 
     def add(self, trial: str, side: Side, figures: Figures) -> None:
         into = self.values.setdefault(trial, {}).setdefault(side, {})

@@ -26,7 +26,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 
 /**
  * Load by Apache's own client. A line on standard input is a command, `name key=value ...`; a line
- * of JSON on standard output is its answer. The Python twin is bench/peers/our_load.py: the same
+ * of JSON on standard output is its answer, or `failed`, and the reason on standard error. The Python twin is bench/peers/our_load.py: the same
  * commands, the same keys, the same figures.
  */
 public final class Load {
@@ -44,9 +44,9 @@ public final class Load {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             try {
                 System.out.println(load.obey(line.trim().split(" ")));
-            } catch (Throwable error) {
+            } catch (Exception error) {
                 error.printStackTrace();
-                System.exit(1);  // other threads would keep the process alive
+                System.out.println("failed");
             }
             System.out.flush();
         }

@@ -18,7 +18,7 @@ _END_SECONDS: Final = 30.0
 
 
 class LoadFailedError(Exception):
-    """A generator ended instead of answering; the message names its log."""
+    """A generator could not do what it was told, or has ended; with the end of its log."""
 
 
 class LoadProcess(ABC):

@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from ledger_client import LedgerClient, LedgerWriter
+from ledger_client import LedgerClient, LedgerError, LedgerWriter
 
 PASSWORD: Final = b"secret"
 _AT_ONCE: Final = 32
@@ -207,8 +207,12 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         load = Load(stack)
         async for name, given in _commands():
-            answer = await getattr(load, name)(given)
-            sys.stdout.write(json.dumps(answer) + "\n")
+            try:
+                answer = json.dumps(await getattr(load, name)(given))
+            except LedgerError as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                answer = "failed"
+            sys.stdout.write(f"{answer}\n")
             sys.stdout.flush()
 
 
