@@ -25,7 +25,8 @@ from statistics import median
 
 import trio
 
-from bench.engine_stalls import Stall, StallWatch
+from bench.engine_load import Load
+from bench.engine_stalls import LONG_SECONDS, EmptyLoop, Stalls, StallWatch
 from bookie.core.compaction import Kind
 from bookie.storage.engine import Engine
 from bookie.storage.engine_values import EngineCallbacks, EngineOptions
@@ -35,15 +36,11 @@ from bookie.storage.start import Shell, Store, StoreOptions, open_store
 from runtime.files import OSFileSystem
 from runtime.process import tune_for_serving
 from runtime.workers import ThreadWorkers
-from wire.batch import encode_batch, join_records
-from wire.build_v2 import add_requests
 from wire.framing import FrameBuffer
 from wire.scan_v2 import AddBatch, AddMix, AddRun, scan_requests
 
-KEY = bytes(range(20))
-BUFFER_BYTES = 256 * 1024
 OUTSTANDING_BUFFERS = 16
-DIGEST = bytes(4)
+TICK_SECONDS = 1.0  # as a bookie
 WARM_UP_BYTES = 640 << 20
 
 
@@ -60,9 +57,17 @@ class Figures:
         sys.stdout.write(f"  {name:<52} {value:>12,.2f} {unit:<14}{wanted}\n")
         sys.stdout.flush()
 
-    def add_stall(self, name: str, stall: Stall) -> None:
-        self.add(f"{name}: worst stall of the loop", stall.seconds * 1e3, "ms", 5.0)
-        sys.stdout.write(f"    {stall}\n")
+    def add_stalls(self, name: str, loop: Stalls, empty: Stalls) -> None:
+        """The engine's loop, and beside it what the machine did to a loop that does nothing."""
+        for who, stalls, goal in (
+            (f"{name}: ", loop, LONG_SECONDS * 1e3),
+            (f"{name}, machine: ", empty, None),
+        ):
+            whose = "the loop" if stalls is loop else "an empty loop"
+            self.add(f"{who}worst stall of {whose}", stalls.worst.seconds * 1e3, "ms", goal)
+            sys.stdout.write(f"    {stalls.worst}\n")
+            self.add(f"{who}stalls of {whose}, p99.9", stalls.p999 * 1e3, "ms")
+            self.add(f"{who}stalls above {LONG_SECONDS * 1e3:g} ms", stalls.long_per_minute, "/min")
 
     def print_goals(self) -> None:
         """Once more what has a goal, as a table."""
@@ -85,43 +90,6 @@ def verdict(value: float, goal: float, *, least: bool) -> str:
     return f"{'>=' if least else '<='} {goal:>9,g}: {'met' if met else 'MISSED'}"
 
 
-def entry(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
-    ids = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
-    return ids + (entry_id - 1).to_bytes(8, "big", signed=True) + bytes(8) + DIGEST + payload
-
-
-class Load:
-    """Receive buffers full of adds, one after the other."""
-
-    def __init__(self, *, payload_bytes: int, ledger_count: int, batches: bool = False) -> None:
-        self.payload = os.urandom(payload_bytes)
-        self.per_buffer = max(1, BUFFER_BYTES // (payload_bytes + 64))
-        self.next_entry = [0] * ledger_count
-        self._turn = 0
-        self._batches = batches
-
-    def buffer(self) -> bytes:
-        ledgers = len(self.next_entry)
-        if ledgers == 1:
-            first = self.next_entry[0]
-            entries = [entry(1, first + n, self.payload) for n in range(self.per_buffer)]
-            self.next_entry[0] += self.per_buffer
-            if self._batches:
-                return encode_batch(
-                    join_records(entries), request_id=1, ledger_id=1, first_entry_id=first,
-                    last_entry_id=first + self.per_buffer - 1, count=self.per_buffer,
-                    master_key=KEY,
-                )  # fmt: skip
-        else:
-            entries = []
-            for _ in range(self.per_buffer):
-                number = self._turn % ledgers
-                self._turn += 1
-                entries.append(entry(number + 1, self.next_entry[number], self.payload))
-                self.next_entry[number] += 1
-        return add_requests(entries, master_key=KEY)
-
-
 class Bench:
     """An open store on real files, driven as a server would drive it."""
 
@@ -132,6 +100,7 @@ class Bench:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory = directory
+        self._ticked_at = 0.0
         self.workers = ThreadWorkers()
         self.durable = 0
         self.stalls = StallWatch()
@@ -156,7 +125,6 @@ class Bench:
         engine = self.engine
         self.durable = committed = added = 0
         building = 0.0
-        self.stalls.reset()
         before = _cpu(self.workers)
         io_before = _written_bytes()
         started = time.perf_counter()
@@ -180,22 +148,30 @@ class Bench:
             await trio.lowlevel.checkpoint()
             while engine.is_full or committed - self.durable >= OUTSTANDING_BUFFERS:
                 await trio.sleep(0.0005)
-                engine.tick()
+                self._tick()
         await self.settle(committed)
         seconds = time.perf_counter() - started
         after = _cpu(self.workers)
         cpu = {name: after[name] - before.get(name, 0.0) for name in after}
         cpu["loop"] -= building
         written = _written_bytes() - io_before
-        return Added(added, seconds, cpu, self.stalls.worst, written)
+        return Added(added, seconds, cpu, written)
+
+    def _tick(self) -> None:
+        """As often as a server does: a tick wakes threads, and these want the GIL."""
+        self.engine.free_some()
+        now = time.monotonic()
+        if now - self._ticked_at >= TICK_SECONDS:
+            self._ticked_at = now
+            self.engine.tick()
 
     async def settle(self, committed: int = 0) -> None:
         """Until everything is durable and checkpointed."""
         self.engine.checkpoint()
         while self.durable < committed or self.engine.statistics().generations_waiting:
             await trio.sleep(0.001)
-            self.engine.tick()
-        while self.engine.tick():  # noqa: ASYNC110 - nothing announces it, and it is short
+            self._tick()
+        while self.engine.free_some():  # noqa: ASYNC110 - nothing announces it, and it is short
             await trio.sleep(0.0001)
 
     async def close(self) -> None:
@@ -209,7 +185,6 @@ class Added:
     entries: int
     seconds: float
     cpu: dict[str, float]  # seconds by thread; "loop" without building the load
-    stall: Stall  # the worst
     written_bytes: int
 
     @property
@@ -314,16 +289,15 @@ def _warm(bench: Bench, found: object) -> None:
         bench.workers.run_pending()
 
 
-async def run(figures: Figures, directory: Path, scale: float) -> None:
+async def run(figures: Figures, directory: Path, scale: float, empty: EmptyLoop) -> None:
     machine(figures, directory)
     tune_for_serving()
     turns = int(10 * EngineOptions().write_cache_bytes * scale)
     kib = turns // 1124
-    plain = await session(figures, directory / "plain", "1 KiB", 1024, 1, kib)
+    plain = await session(figures, directory / "plain", "1 KiB", 1024, 1, kib, empty)
     figures.add("1 KiB adds: CPU in all", plain.cpu_us, "us", 4.0)
     figures.add("1 KiB adds: written per byte added",
                 plain.written_bytes / (plain.entries * 1060), "x", 2.3)  # fmt: skip
-    figures.add_stall("1 KiB adds", plain.stall)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures.add("memory of the process, at most", rss, "MiB", 200.0)
     batch = await session(
@@ -333,19 +307,18 @@ async def run(figures: Figures, directory: Path, scale: float) -> None:
     hundred = await session(figures, directory / "hundred", "100 ledgers", 1024, 100, kib)
     index_bytes = _tree_bytes(directory / "hundred" / "ledgers" / "current" / "index")
     figures.add("100 ledgers: index", index_bytes / hundred.entries, "bytes/entry", 3.0)
-    many = await session(figures, directory / "many", "10,000 ledgers", 1024, 10_000, kib)
+    many = await session(figures, directory / "many", "10,000 ledgers", 1024, 10_000, kib, empty)
     figures.add("10,000 ledgers: CPU in all", many.cpu_us, "us")
     figures.add("10,000 ledgers: rate, of one ledger's",
                 (many.entries / many.seconds) / (plain.entries / plain.seconds), "x", 0.8,
                 least=True)  # fmt: skip
-    figures.add_stall("10,000 ledgers", many.stall)
-    await garbage(figures, directory / "garbage")
+    await garbage(figures, directory / "garbage", empty)
     replay(figures, directory / "replay", 225_000)
 
 
 async def session(
     figures: Figures, directory: Path, name: str, payload_bytes: int, ledgers: int, count: int,
-    *, batches: bool = False,
+    empty: EmptyLoop | None = None, *, batches: bool = False,
 ) -> Added:  # fmt: skip
     """One store: adds, and for one ledger of ordinary adds also reads."""
     load = Load(payload_bytes=payload_bytes, ledger_count=ledgers, batches=batches)
@@ -355,7 +328,9 @@ async def session(
         nursery.start_soon(bench.stalls.run)
         # Steady state: journal files are made once and then used again, so make them first.
         await bench.add(load, WARM_UP_BYTES // (payload_bytes + 64))
+        await begin_watch(bench, empty)
         added = await adds(bench, figures, name, load, count)
+        end_watch(figures, name, bench, empty)
         if ledgers == 1 and not batches:
             reads(bench, figures, load, 100_000)
         await bench.close()
@@ -365,7 +340,20 @@ async def session(
     return added
 
 
-async def garbage(figures: Figures, directory: Path) -> None:
+async def begin_watch(bench: Bench, empty: EmptyLoop | None) -> None:
+    if empty is not None:
+        empty.take()
+        await trio.sleep(0.01)  # asking held the loop up, which does not count
+        bench.stalls.reset()
+
+
+def end_watch(figures: Figures, name: str, bench: Bench, empty: EmptyLoop | None) -> None:
+    if empty is not None:
+        stalls = bench.stalls.stalls()
+        figures.add_stalls(name, stalls, empty.take())
+
+
+async def garbage(figures: Figures, directory: Path, empty: EmptyLoop) -> None:
     """Drop most ledgers and compact what they leave, while adds go on."""
     options = EngineOptions(log_bytes=32 << 20)
     bench = Bench(directory, options)
@@ -376,15 +364,14 @@ async def garbage(figures: Figures, directory: Path) -> None:
         await bench.add(load, 200_000)
         upkeep = bench.engine.upkeep
         before = upkeep.statistics()[0]
+        await begin_watch(bench, empty)
         bench.engine.drop(range(1, 71), time.time_ns() // 1_000_000)
-        worst = Stall()
         cpu = _cpu(bench.workers)["garbage-0"]
         for kind in (None, Kind.MAJOR):
             if kind is not None:
                 upkeep.compact(kind)
             while True:
-                added = await bench.add(load, 2_000)
-                worst = max(worst, added.stall)
+                await bench.add(load, 2_000)
                 if upkeep.is_idle:
                     break
         after = upkeep.statistics()[0]
@@ -393,7 +380,7 @@ async def garbage(figures: Figures, directory: Path) -> None:
                     "MiB")  # fmt: skip
         figures.add("garbage: copied by compaction", after.bytes_copied / 2**20, "MiB")
         figures.add("garbage: CPU", cpu, "s")
-        figures.add_stall("garbage and compaction", worst)
+        end_watch(figures, "garbage and compaction", bench, empty)
         await bench.close()
         nursery.cancel_scope.cancel()
     bench.workers.stop()
@@ -452,9 +439,11 @@ def main() -> None:
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=options.directory))
     figures = Figures()
+    empty = EmptyLoop()
     try:
-        trio.run(run, figures, directory, 0.1 if options.quick else 1.0)
+        trio.run(run, figures, directory, 0.1 if options.quick else 1.0, empty)
     finally:
+        empty.close()
         shutil.rmtree(directory, ignore_errors=True)
         figures.print_goals()
     if options.json:
