@@ -49,14 +49,19 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=0, help="or how many inputs")
     parser.add_argument("--frames", type=int, default=1_000_000, help="for the live bookie")
     parser.add_argument("--seed", type=int, default=0, help="for the live bookie")
+    parser.add_argument("--http", action="store_true", help="attack its admin paths, too")
+    parser.add_argument("--guarded", action="store_true", help="let it ask for a password")
     asked = parser.parse_args()
     if asked.target is None:
         print("\n".join((*TARGETS, "all", "live")))
         return 0
     if asked.target == "live":
         from tests.fuzz.live import run_live
+        from tests.fuzz.live_site import Plan
 
-        return run_live(asked.frames, asked.seed)
+        return run_live(
+            Plan(frames=asked.frames, seed=asked.seed, http=asked.http, guarded=asked.guarded)
+        )
     names = list(TARGETS) if asked.target == "all" else [asked.target]
     return max(fuzz(name, asked.seconds, asked.runs) for name in names)
 
