@@ -6,6 +6,7 @@ read is sent at once, whole or in part; what is not is read elsewhere:
 | The source says | The entry | The rest of the piece |
 |---|---|---|
 | missing, or a corrupt copy | the next source; the copy goes to this one, too | asked again |
+| an error of its disk, if it is verified | the next source; the copy goes here, too | asked again |
 | nothing, or trouble | the next source | the next source |
 | fewer than asked for | asked again | asked again |
 
@@ -230,7 +231,7 @@ class Copy:
         source = reading.sources[0]
         if outcome is Outcome.OK and good:
             self._later(reading, rest)
-        elif outcome in _HOLE:
+        elif outcome in _HOLE or (outcome is Outcome.IO_ERROR and source == self._job.verified):
             self._on_hole(reading, rest, source, outcome)
         else:
             self._demoted.add(source)

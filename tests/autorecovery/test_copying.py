@@ -19,6 +19,8 @@ from wire.types import BookieId
 NAMES = tuple(BookieId(f"bk{number}:3181") for number in range(6))
 NEW = BookieId("new:3181")
 CORRUPT = b"?"
+UNREADABLE = b"disk"
+BAD = {CORRUPT: Outcome.CORRUPT, UNREADABLE: Outcome.IO_ERROR}
 
 
 class Bookies:
@@ -47,8 +49,8 @@ class Bookies:
         bodies, outcome = [], Outcome.OK
         for entry_id in command.entry_ids[:short]:
             body = held.get(entry_id)
-            if body is None or body == CORRUPT:
-                outcome = Outcome.CORRUPT if body else Outcome.NO_SUCH_ENTRY
+            if body is None or body in BAD:
+                outcome = Outcome.NO_SUCH_ENTRY if body is None else BAD[body]
                 break
             bodies.append(body)
         return copy.on_read(command.request_id, outcome, good=len(bodies), records=b"".join(bodies))
@@ -61,7 +63,7 @@ class Bookies:
         if bookie_id in self.refusing:
             return copy.on_add(command.request_id, self.refusing[bookie_id])
         bodies = [command.records[at : at + 4] for at in range(0, len(command.records), 4)]
-        assert CORRUPT not in bodies
+        assert BAD.keys().isdisjoint(bodies)
         self.held.setdefault(bookie_id, {}).update(zip(command.entry_ids, bodies, strict=True))
         half = len(bodies) // 2
         if half and len(bodies) % 2:  # as bookies answer that take entries one by one
@@ -283,8 +285,9 @@ def test_verifying_reads_every_copy_of_a_bookie_and_makes_bad_ones_good() -> Non
     shape = Distribution(4, 3, 2)
     bookies = full(shape, 60)
     whole = dict(bookies.held[NAMES[2]])
-    rotten, missing = sorted(whole)[10], sorted(whole)[20]
+    rotten, missing, unreadable = sorted(whole)[10], sorted(whole)[20], sorted(whole)[30]
     bookies.held[NAMES[2]][rotten] = CORRUPT
+    bookies.held[NAMES[2]][unreadable] = UNREADABLE
     del bookies.held[NAMES[2]][missing]
     job = CopyJob(shape, Fragment(0, NAMES[:4]), ((0, 59),), {}, (2, 0, 1, 3), verified=2)
     copy = started(job)
@@ -292,6 +295,18 @@ def test_verifying_reads_every_copy_of_a_bookie_and_makes_bad_ones_good() -> Non
     assert copy.is_complete
     assert bookies.held[NAMES[2]] == whole
     assert copy.filled == {NAMES[2]}
+
+
+def test_an_entry_that_a_disk_cannot_read_and_nobody_else_has_is_not_lost() -> None:
+    shape = Distribution(2, 2, 1)
+    bookies = full(shape, 10)
+    bookies.held[NAMES[1]][4] = UNREADABLE
+    del bookies.held[NAMES[0]][4]
+    job = CopyJob(shape, Fragment(0, NAMES[:2]), ((0, 9),), {}, (1, 0), verified=1)
+    copy = started(job)
+    play(copy, bookies, Random(1))
+    assert not copy.lost.count
+    assert copy.unread.runs == ((4, 4),)
 
 
 # ---------------------------------------------------------------------- pace
