@@ -1,4 +1,4 @@
-"""HTTP, for admin paths, metrics and the console: the one door to Hypercorn.
+"""HTTP, for admin paths, metrics and the console: the door to Hypercorn.
 
     async with serving_http(app, host="127.0.0.1", port=8080) as url:
         ...
@@ -9,7 +9,8 @@ let an answer wait, the time that a stop takes. A request's body is there before
 sees the request. What the application raises goes to the log, and a plain 500 to the client.
 
 Hypercorn's own loop accepts without limit and cannot be stopped while a client does not read.
-So we accept ourselves (`runtime.service.serving`), and give each connection to its protocol.
+So we accept ourselves (`runtime.service.serving`), and give each connection to its protocol:
+HTTP/1.1 only (`runtime.http1`).
 """
 
 from __future__ import annotations
@@ -144,10 +145,11 @@ class _Protocol:
     def __init__(self, app: ASGIApp, bounds: HttpBounds) -> None:
         try:
             from hypercorn.config import Config
-            from hypercorn.trio.tcp_server import TCPServer
             from hypercorn.trio.worker_context import EventWrapper, WorkerContext
             from hypercorn.typing import ConnectionState
             from hypercorn.utils import wrap_app
+
+            from runtime.http1 import Http1Server
         except ImportError:
             raise HttpServerError(
                 "serving HTTP needs the packages hypercorn and starlette; install quire[bookie]"
@@ -156,7 +158,6 @@ class _Protocol:
         config.keep_alive_timeout = bounds.head_seconds
         config.ssl_handshake_timeout = bounds.head_seconds
         config.h11_max_incomplete_size = HEAD_BYTES_MAX
-        config.h2_max_concurrent_streams = 4
         config.include_server_header = False
         config.errorlog = logging.getLogger("runtime.http")
         self._context = WorkerContext(None)
@@ -165,7 +166,7 @@ class _Protocol:
         stopping._event = self._stopping
         self._context.terminated = stopping
         self._start: Callable[[Any], Awaitable[None]] = partial(
-            TCPServer,
+            Http1Server,
             wrap_app(app, 0, "asgi"),  # type: ignore[arg-type]
             config,
             self._context,
@@ -273,9 +274,6 @@ class _Bounded:
         self._bounds = bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close"})
-            return
         assert scope["type"] == "http", scope["type"]
         body, refusal = await self._body(receive)
         if refusal is not None:

@@ -36,7 +36,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark/",),
     "pyarrow": ("spark/", "ledger_client/arrow_batches.py"),
     "starlette": ("quire/", "runtime/http"),
-    "hypercorn": ("runtime/http.py",),
+    "hypercorn": ("runtime/http.py", "runtime/http1.py"),
     "click": ("quire/", "ledger_client/command_line.py", "ledger_client/terminal.py"),
     "rich": ("quire/output.py", "ledger_client/terminal.py"),
     "crc32c": ("wire/", "bookie/storage/"),

@@ -146,11 +146,33 @@ async def test_head_that_is_too_long_is_refused() -> None:
 async def test_nonsense_is_refused() -> None:
     async with served() as port:
         assert (await ask(port, b"nonsense\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
-        socket = b"Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        upgrade = (
-            b"GET / HTTP/1.1\r\nHost: x\r\n%sSec-WebSocket-Key: eHh4eHh4eHh4eHh4eHh4eA==\r\n\r\n"
-        )
-        assert (await ask(port, upgrade % socket)).startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        b"Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: eHh4eHh4eHh4eHh4eHh4eA==\r\n",
+        b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n",
+    ],
+    ids=["websocket", "HTTP/2"],
+)
+async def test_wish_for_another_protocol_is_ignored(
+    wish: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by hostile requests: bytes behind a websocket's ended in a traceback."""
+    async with served() as port:
+        found = await ask(port, b"GET / HTTP/1.1\r\nHost: x\r\n%s\r\n" % wish + GET % b"/")
+    assert found.count(b"HTTP/1.1 200 ") == 2
+    assert b"101" not in found
+    assert not caplog.records
+
+
+async def test_http_2_is_not_spoken(caplog: pytest.LogCaptureFixture) -> None:
+    async with served() as port:
+        found = await ask(port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+    assert found.startswith(b"HTTP/1.1 ")
+    assert not caplog.records
 
 
 async def test_bug_is_told_to_the_log_and_not_to_the_client(
