@@ -85,7 +85,7 @@ class AdminApp:
         path = re.sub("/+", "/", request.scope["path"]).rstrip("/")
         page = self._pages.get(path)
         if page is None:
-            return text_answer(f"there is no {path[:200] or '/'} here: see docs/http.md", 404)
+            return error_answer(f"there is no {path[:200] or '/'} here: see docs/http.md", 404)
         method = "GET" if request.method == "HEAD" else request.method
         handler = page.handlers.get(method)
         if handler is None:
@@ -99,7 +99,7 @@ class AdminApp:
             status = status_of(error)
             log = _log.warning if status >= 500 else _log.debug
             log("answered with an error", path=path, status=status, reason=str(error))
-            return text_answer(str(error), status)
+            return error_answer(str(error), status)
 
 
 def status_of(error: LedgerError) -> int:
@@ -125,6 +125,12 @@ _STATUSES: Final[tuple[tuple[tuple[type[LedgerError], ...], int], ...]] = (
 
 def text_answer(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(text, status, headers, media_type="text/plain")
+
+
+def error_answer(text: str, status: int) -> Response:
+    """One line. It may repeat what was sent, in which JSON allows what no encoding can carry."""
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text_answer("".join(shown), status)
 
 
 def json_answer(value: object, status: int = 200) -> Response:

@@ -83,6 +83,14 @@ async def test_errors_of_ours_are_a_line_with_a_status(error: LedgerError, statu
     assert await ask(failing(error), "/page") == (status, str(error))
 
 
+async def test_error_that_repeats_what_was_sent_is_one_line_that_can_be_encoded() -> None:
+    """Found by fuzzing: half a surrogate pair is text to JSON, and to no encoding."""
+    sent = json.loads('"a\\ud800\\nb é"')
+    assert await ask(failing(AnswerError(400, sent)), "/page") == (400, "a\\ud800\\nb é")
+    status, text = await ask(app_that(dict), "/a\r\nb")
+    assert (status, len(text.splitlines())) == (404, 1)
+
+
 async def test_bug_is_not_answered_here() -> None:
     with pytest.raises(ZeroDivisionError):
         await ask(failing(ZeroDivisionError()), "/page")
