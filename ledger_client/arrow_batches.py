@@ -1,8 +1,8 @@
 """Runs of entries as Arrow record batches: columns out of joined buffers, no object per row.
 
-A payload column is one join and one array of offsets; lists of `bytes` would cost half as much
-again. The schema decides: its names choose the columns, in its order, and what it does not name is
-not built.
+A payload column is one join of what the answers of bookies hold, and one array of offsets; lists of
+`bytes` would cost twice as much. The schema decides: its names choose the columns, in its order,
+and what it does not name is not built.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def entry_schema(columns: Sequence[str] = COLUMNS) -> Any:
 class _Part:
     range: Range
     run: Run
-    bytes: int
 
 
 class BatchBuilder:
@@ -77,14 +76,14 @@ class BatchBuilder:
         """Take a run; the batches that are full now."""
         while run.count:
             room = self._rows_max - self._rows
-            taken, size = _fitting(run, room, self._bytes_max - self._bytes)
+            taken = _fitting(run, room, self._bytes_max - self._bytes)
             if not taken and not self._rows:  # one entry alone is larger than a batch should be
-                taken, size = 1, sum(map(len, run.payloads[:1]))
+                taken = 1
             if taken:
                 head, run = _cut(run, taken)
-                self._parts.append(_Part(source, head, size))
+                self._parts.append(_Part(source, head))
                 self._rows += taken
-                self._bytes += size
+                self._bytes += head.bytes
             if run.count or self._rows >= self._rows_max or self._bytes >= self._bytes_max:
                 yield self._build()
 
@@ -100,27 +99,29 @@ class BatchBuilder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _fitting(run: Run, rows: int, size: int) -> tuple[int, int]:
-    """How many entries of a run fit, and their bytes."""
-    if not run.payloads:
-        return min(rows, run.count), 0
-    ends = list(accumulate(map(len, run.payloads[:rows])))
-    count = len(ends) if ends[-1] <= size else bisect_right(ends, size)
-    return count, ends[count - 1] if count else 0
+def _fitting(run: Run, rows: int, size: int) -> int:
+    """How many entries of a run fit."""
+    rows = min(rows, run.count)
+    if run.entries is None or run.entries.bytes_before(rows) <= size:
+        return rows
+    return bisect_right(range(1, rows + 1), size, key=run.entries.bytes_before)
 
 
 def _cut(run: Run, count: int) -> tuple[Run, Run]:
     if count == run.count:
-        return run, replace(run, first=run.last + 1, count=0, payloads=[])
-    lacs = run.lacs
+        return run, replace(run, first=run.last + 1, count=0, entries=None)
+    entries, lacs = run.entries, run.lacs
     head = replace(
-        run, count=count, payloads=run.payloads[:count], lacs=None if lacs is None else lacs[:count]
+        run,
+        count=count,
+        entries=None if entries is None else entries[:count],
+        lacs=None if lacs is None else lacs[:count],
     )
     rest = replace(
         run,
         first=run.first + count,
         count=run.count - count,
-        payloads=run.payloads[count:],
+        entries=None if entries is None else entries[count:],
         lacs=None if lacs is None else lacs[count:],
     )
     return head, rest
@@ -151,8 +152,8 @@ def _entry_ids(parts: Sequence[_Part], rows: int, kind: Any) -> Any:
 def _lengths_of(parts: Sequence[_Part]) -> array[int]:
     values = array("i")
     for part in parts:
-        if part.run.payloads:
-            values.extend(map(len, part.run.payloads))
+        if part.run.entries is not None:
+            values += part.run.entries.lengths
         else:
             values += array("i", (0,)) * part.run.count
     return values
@@ -164,10 +165,12 @@ def _lengths(parts: Sequence[_Part], rows: int, kind: Any) -> Any:
 
 def _payloads(parts: Sequence[_Part], rows: int, kind: Any) -> Any:
     offsets = array("i", accumulate(_lengths_of(parts), initial=0))
-    joined = b"".join(chain.from_iterable(part.run.payloads for part in parts))
+    found = [part.run.entries for part in parts]
+    # The one copy between an answer of a bookie and what Spark gets to read.
+    joined = b"".join(chain.from_iterable(run.views for run in found if run is not None))
     present = None
-    if any(not part.run.payloads for part in parts):
-        flags = chain.from_iterable([bool(p.run.payloads)] * p.run.count for p in parts)
+    if None in found:
+        flags = chain.from_iterable([p.run.entries is not None] * p.run.count for p in parts)
         present = pa.array(flags, pa.bool_()).buffers()[1]
     buffers = [present, pa.py_buffer(offsets), pa.py_buffer(joined)]
     return pa.Array.from_buffers(kind, rows, buffers)

@@ -10,11 +10,10 @@ is being read, as long as everything fits into one window of bytes.
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -30,8 +29,9 @@ from ledger_client.errors import CorruptEntryError, UnreadableEntryError
 from ledger_client.requests import Answer, FoundEntries
 from metadata.model import LedgerMetadata
 from metadata.update import LedgerGoneError
-from wire.entry import ENTRY_HEADER_BYTES, Entries
-from wire.errors import CorruptionError, LedgerError, NoSuchEntryError
+from wire.entry import ENTRY_HEADER_BYTES
+from wire.entry_run import EntryRun, check_entries, compare_ids, lacs_of
+from wire.errors import LedgerError, NoSuchEntryError
 
 #: Ledgers whose first entries may be on their way before their turn.
 AHEAD_MAX: Final = 32
@@ -39,7 +39,6 @@ AHEAD_MAX: Final = 32
 LOST_RUN: Final = 4096
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _PAUSE_SECONDS_MAX: Final = 5.0
-_HEADER: Final = struct.Struct(">qqqq")
 
 
 class Status(StrEnum):
@@ -54,13 +53,17 @@ class Run:
 
     first: int
     count: int
-    payloads: list[bytes]  # none unless OK
+    entries: EntryRun | None  # none unless OK
     lacs: list[int] | None = None  # as written in each entry, where asked for
     status: Status = Status.OK
 
     @property
     def last(self) -> int:
         return self.first + self.count - 1
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self.entries is None else self.entries.bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +121,7 @@ async def scan(
                 async for run in runs:
                     yield front.range, run
                     if pace is not None:
-                        size = sum(map(len, run.payloads))
-                        await trio.sleep(pace.taken(size, trio.current_time()))
+                        await trio.sleep(pace.taken(run.bytes, trio.current_time()))
             ahead.popleft()
     finally:
         for waiting in ahead:
@@ -227,13 +229,13 @@ class _RangeScan:
             return
         self._next = entry_id + 1
         self._upto = self.range.last
-        yield Run(entry_id, 1, [], status=status)
+        yield Run(entry_id, 1, None, status=status)
 
     def _give_up(self) -> Iterator[Run]:
         """The whole ledger is gone: so is everything that was not read yet."""
         while self._next <= self.range.last:
             count = min(LOST_RUN, self.range.last - self._next + 1)
-            yield Run(self._next, count, [], status=Status.MISSING)
+            yield Run(self._next, count, None, status=Status.MISSING)
             self._next += count
 
     async def _pause(self) -> None:
@@ -269,15 +271,18 @@ class _RangeScan:
         return self._metadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opened(Entries):
-    """Entries with the LAC that each of them carries."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The entries of one answer that are good, with the LAC that each of them carries."""
 
-    lacs: list[int]
+    entries: EntryRun
+    lacs: list[int] | None
 
 
 class _Reader(EntryReader):
-    """A reader that can also look into headers, or not look at digests."""
+    """A reader that leaves entries inside their answers, and may look into headers, or not at
+    digests.
+    """
 
     def __init__(
         self,
@@ -310,95 +315,49 @@ class _Reader(EntryReader):
         found = answer.content
         if not isinstance(found, FoundEntries) or not found.entries:
             return super()._verified(answer)
-        if not self._scan.verify_digest:
-            ask = self._asked.pop(answer.request_id)
-            return _unverified(answer, found, ask.entry_ids, self._access)
-        verified = super()._verified(answer)
-        if not self._scan.with_lacs or not verified.good:
-            return verified
-        entries = verified.data
-        assert isinstance(entries, Entries)
-        opened = _Opened(
-            payloads=entries.payloads,
-            lengths=entries.lengths,
-            lac=entries.lac,
-            error=entries.error,
-            lacs=_lacs(found, verified.good),
+        ask = self._asked.pop(answer.request_id)
+        count = min(found.entries, ask.count)
+        bounds, entry_ids = found.bounds[: count + 1], ask.entry_ids[:count]
+        digest, ledger_id = self._access.digest, self._access.ledger_id
+        check = check_entries if self._scan.verify_digest else compare_ids
+        good, error = check(
+            found.data, bounds, found.skip, ledger_id=ledger_id, entry_ids=entry_ids, digest=digest
         )
-        return replace(verified, data=opened)
-
-
-def _lacs(found: FoundEntries, count: int) -> list[int]:
-    unpack_from, skip = _HEADER.unpack_from, found.skip
-    return [unpack_from(found.data, begin + skip)[2] for begin in found.bounds[:count]]
-
-
-def _unverified(
-    answer: Answer, found: FoundEntries, entry_ids: range, access: Access
-) -> ReadAnswer:
-    """Entries as they came. The ids inside are compared all the same: they cost nothing."""
-    data, skip, bounds = found.data, found.skip, found.bounds
-    offset = skip + ENTRY_HEADER_BYTES + access.digest.size
-    payloads: list[bytes] = []
-    lengths: list[int] = []
-    lacs: list[int] = []
-    error: CorruptionError | None = None
-    count = min(found.entries, len(entry_ids))
-    for i, entry_id in enumerate(entry_ids[:count]):
-        begin, end = bounds[i], bounds[i + 1]
-        if begin + offset > end:
-            error = CorruptionError(f"entry {entry_id} is shorter than its header")
-            break
-        ledger, entry, lac, length = _HEADER.unpack_from(data, begin + skip)
-        if (ledger, entry) != (access.ledger_id, entry_id):
-            error = CorruptionError(f"asked for entry {entry_id}, got entry {entry}")
-            break
-        payloads.append(data[begin + offset : end])
-        lengths.append(length)
-        lacs.append(lac)
-    entries = _Opened(
-        payloads=payloads, lengths=lengths, lac=max(lacs, default=-1), error=error, lacs=lacs
-    )
-    return ReadAnswer(
-        request_id=answer.request_id,
-        outcome=Outcome.CORRUPT if error is not None else answer.outcome,
-        good=len(payloads),
-        size=sum(map(len, payloads)),
-        lac=entries.lac,
-        data=entries,
-    )
+        offset = found.skip + ENTRY_HEADER_BYTES + digest.size
+        entries = EntryRun(found.data, bounds[: good + 1], offset)
+        lacs = None
+        if self._scan.with_lacs:
+            lacs = lacs_of(found.data, bounds, found.skip, good)
+        return ReadAnswer(
+            request_id=answer.request_id,
+            outcome=Outcome.CORRUPT if error is not None else answer.outcome,
+            good=good,
+            size=entries.bytes,
+            data=_Found(entries, lacs),
+        )
 
 
 def _run_of(parts: tuple[Part, ...], *, with_lacs: bool) -> Run:
     """What one delivery brought, in order of the entries; stripes are merged."""
     first = min(part.first for part in parts)
     count = sum(part.count for part in parts)
-    payloads: list[bytes] = []
-    lacs: list[int] | None = [] if with_lacs else None
     if len(parts) == 1:
-        entries = _entries_of(parts[0])
-        payloads = entries.payloads[:count]
-        if with_lacs:
-            lacs = _lacs_of(entries)[:count]
-        return Run(first, count, payloads, lacs)
-    payloads = [b""] * count
-    if with_lacs:
-        lacs = [0] * count
+        found = _found_in(parts[0])
+        lacs = None if found.lacs is None else found.lacs[:count]
+        return Run(first, count, found.entries[:count], lacs)
+    payloads = [memoryview(b"")] * count
+    lacs = [0] * count if with_lacs else None
     for part in parts:
-        entries = _entries_of(part)
+        found = _found_in(part)
         begin = part.first - first
         where = slice(begin, begin + (part.count - 1) * part.stride + 1, part.stride)
-        payloads[where] = entries.payloads[: part.count]
+        payloads[where] = found.entries[: part.count].views
         if lacs is not None:
-            lacs[where] = _lacs_of(entries)[: part.count]
-    return Run(first, count, payloads, lacs)
+            assert found.lacs is not None
+            lacs[where] = found.lacs[: part.count]
+    return Run(first, count, EntryRun.joined(payloads), lacs)
 
 
-def _entries_of(part: Part) -> Entries:
-    assert isinstance(part.data, Entries)
+def _found_in(part: Part) -> _Found:
+    assert isinstance(part.data, _Found)
     return part.data
-
-
-def _lacs_of(entries: Entries) -> list[int]:
-    assert isinstance(entries, _Opened)
-    return entries.lacs

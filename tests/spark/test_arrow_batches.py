@@ -12,6 +12,7 @@ from ledger_client.arrow import BatchBuilder, entry_schema
 from ledger_client.environment import Access
 from ledger_client.scan import Range, Run, Status
 from metadata.model import new_ledger
+from wire.entry_run import EntryRun
 from wire.errors import LedgerError
 from wire.types import BookieId, DigestType, LedgerId
 
@@ -48,7 +49,7 @@ def test_rows_are_the_entries_whatever_the_bounds(
 ) -> None:
     runs, first, wanted = [], 0, []
     for run in payloads:
-        runs.append((source(), Run(first, len(run), run)))
+        runs.append((source(), Run(first, len(run), EntryRun.joined(run))))
         wanted += [(7, first + i, payload, len(payload)) for i, payload in enumerate(run)]
         first += len(run)
 
@@ -59,16 +60,17 @@ def test_rows_are_the_entries_whatever_the_bounds(
 
 def test_batch_keeps_to_its_bytes_unless_one_entry_is_larger() -> None:
     builder = BatchBuilder(entry_schema(["payload"]), bytes=100)
-    run = Run(0, 6, [b"x" * 40, b"x" * 40, b"x" * 40, b"x" * 500, b"x", b"x"])
+    sizes = [40, 40, 40, 500, 1, 1]
+    run = Run(0, 6, EntryRun.joined([b"x" * size for size in sizes]))
     batches = [*builder.add(source(), run), *builder.finish()]
     assert [batch.num_rows for batch in batches] == [2, 1, 1, 2]
 
 
 def test_lost_entries_are_rows_without_payload() -> None:
     runs = [
-        (source(), Run(0, 2, [b"a", b""], [-1, 0])),
-        (source(), Run(2, 3, [], status=Status.MISSING)),
-        (source(8), Run(0, 1, [b"b"], [5])),
+        (source(), Run(0, 2, EntryRun.joined([b"a", b""]), [-1, 0])),
+        (source(), Run(2, 3, None, status=Status.MISSING)),
+        (source(8), Run(0, 1, EntryRun.joined([b"b"]), [5])),
     ]
     columns = ["status", "payload", "length", "last_confirmed", "metadata", "ledger_ctime"]
 
@@ -85,7 +87,8 @@ def test_lost_entries_are_rows_without_payload() -> None:
 def test_record_without_a_time_gives_null() -> None:
     given = source()
     given = replace(given, metadata=replace(given.metadata, ctime_ms=None))
-    assert rows_of([(given, Run(0, 1, [b"a"]))], ["ledger_ctime"]) == [{"ledger_ctime": None}]
+    run = Run(0, 1, EntryRun.joined([b"a"]))
+    assert rows_of([(given, run)], ["ledger_ctime"]) == [{"ledger_ctime": None}]
 
 
 def test_unknown_column_is_refused() -> None:
