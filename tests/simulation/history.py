@@ -14,6 +14,8 @@ The names, and what they carry:
     fence_answered(bookie)               an answer, good or bad, to a fencing request went out
     denied(bookie, entry_id)             it said that it never had the entry; None: the ledger
     lost(bookie)                         a disk lost what it had acknowledged
+    healed(bookie)                       it has got back what it lost, and denies things again
+    mark_deleted(by, replicas, written)  of the ledger, as it was last written
     dropped(bookie)                      it deleted the ledger, which had left it
     lac_stored(bookie, lac)
     lac_shown(handle, lac)               a reader was told so

@@ -1,7 +1,7 @@
 """One small file per invariant of the replication protocol, numbered as in docs/faults.md.
 
 I24, that everything ends once the cluster is whole, is asked by the run itself. I21 and I22 speak
-of the auditor and its workers, whose own worlds check them.
+of the auditor and its workers, which the outer ring has.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from tests.simulation.invariants.i17 import I17
 from tests.simulation.invariants.i18 import I18
 from tests.simulation.invariants.i19 import I19
 from tests.simulation.invariants.i20 import I20
+from tests.simulation.invariants.i21 import I21
+from tests.simulation.invariants.i22 import I22
 from tests.simulation.invariants.i23 import I23
 
 if TYPE_CHECKING:
@@ -59,5 +61,10 @@ CHECKERS: tuple[type[Checker], ...] = (
 )
 
 
-def checkers_for(world: World) -> list[Checker]:
-    return [checker(world) for checker in CHECKERS]
+#: Of the ring that has autorecovery.
+AUTORECOVERY_CHECKERS: tuple[type[Checker], ...] = (I21, I22)
+
+
+def checkers_for(world: World, *, autorecovery: bool = False) -> list[Checker]:
+    wanted = CHECKERS + AUTORECOVERY_CHECKERS if autorecovery else CHECKERS
+    return [checker(world) for checker in wanted]

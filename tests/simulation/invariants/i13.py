@@ -10,8 +10,8 @@ class I13(Checker):
     name = "I13"
 
     def on_recorded(self, by: str, before: LedgerMetadata, after: LedgerMetadata) -> None:
-        if by != "A" or self.world.plan.wipes:
-            return
+        if by == "W" or before.state is not after.state:
+            return  # the writer's change, or the end of a recovery
         for at, (old, new) in enumerate(zip(before.fragments, after.fragments, strict=True)):
             for slot in range(after.ensemble_size):
                 if old.ensemble[slot] == new.ensemble[slot]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants.checker import Checker
+from wire.types import BookieId
 
 if TYPE_CHECKING:
     from tests.simulation.inner.world import World
@@ -21,5 +22,14 @@ class I14(Checker):
         self._answered.add(bookie)
 
     def on_admitted(self, bookie: str, entry_id: int, recovery: bool) -> None:
-        if bookie in self._answered and not recovery:
+        if bookie in self._answered and not recovery and not self._is_over_for(bookie):
             self.fail(f"{bookie} admitted entry {entry_id} after it had answered a fence")
+
+    def _is_over_for(self, bookie: str) -> bool:
+        """It lost its disk when the ledger had an end, and not there: nobody reads it there."""
+        metadata = self.world.store.metadata
+        return (
+            self.world.bookies[BookieId(bookie)].has_lost
+            and metadata.is_closed
+            and not metadata.mentions(BookieId(bookie))
+        )

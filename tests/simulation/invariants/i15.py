@@ -23,6 +23,16 @@ class I15(Checker):
     def on_dropped(self, bookie: str) -> None:
         self._acknowledged.pop(bookie, None)
 
+    def on_healed(self, bookie: str) -> None:
+        """What it must have it was given again; of what it lost besides nobody will ask."""
+        metadata = self.world.store.metadata
+        end = metadata.last_entry_id
+        for entry_id in list(self._acknowledged.get(bookie, ())):
+            ensemble = metadata.fragment_of(entry_id).ensemble
+            wanted = bookie in [ensemble[slot] for slot in self.write_set(entry_id)]
+            if not wanted or (end is not None and entry_id > end):
+                self._acknowledged[bookie].discard(entry_id)
+
     def on_denied(self, bookie: str, entry_id: int | None) -> None:
         mine = self._acknowledged.get(bookie, set())
         if entry_id in mine or (entry_id is None and mine):

@@ -6,26 +6,28 @@ network and the metadata store are everybody's.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from autorecovery.daemon import healing_bookie
 from bookie.config import BookieConfig
 from bookie.identity import Resolver
 from bookie.lifetimes import BookieSettings, BookieShell
-from bookie.server import run_bookie
+from bookie.server import RunningBookie, run_bookie
 from bookie.storage.engine import Engine
-from bookie.storage.memory_index import MemoryIndexes
 from bookie.storage.reads import Cold
 from bookie.storage.start import Shell, Store
 from bookie.storage_config import StorageConfig, UpkeepConfig
 from metadata.uri import parse_metadata_uri
-from runtime.memory_files import Fault, MemoryFileSystem, Operation
+from quire import limbo
 from runtime.memory_inodes import Keep
 from tests.simulation.history import ViolationError
+from tests.simulation.outer.drive import JOURNAL, LEDGERS, Drive, Part
+from tests.simulation.outer.recovery import recovery_settings
 from tests.simulation.outer.tap import WatchedHost, records
 from tests.simulation.outer.workers import TimedWorkers
 from wire.errors import LedgerError, Status
@@ -35,11 +37,8 @@ from wire.types import BookieId, Flag
 if TYPE_CHECKING:
     from tests.simulation.outer.world import OuterWorld
 
-JOURNAL: Final = "/disk/journal"
-LEDGERS: Final = "/disk/ledgers"
 #: After it ended by itself, as a supervisor would start it again.
 RESTART_SECONDS: Final = 1.0
-CAPACITY_BYTES: Final = 1 << 30
 
 
 class _FixedResolver(Resolver):
@@ -59,22 +58,21 @@ class BookieProcess:
         self.name = BookieId(f"b{number}")
         self.host = f"10.0.0.{number + 1}"
         self.is_v2_only = is_v2_only
-        self.files = MemoryFileSystem(capacity_bytes=CAPACITY_BYTES)
-        self.indexes = MemoryIndexes()
+        self.drive = Drive(world.chance)
         self.is_up = False
         self.life = 0
+        #: Some of its disk, or all of it, and perhaps for good.
         self.has_lost = False
+        self.is_gone = False
+        self.is_half_wiped = False
         self.has_answered_fence = False
         self.acknowledged: set[int] = set()
         self._unsynced: set[int] = set()  # acknowledged from memory, as was asked
-        self.slowness = 1.0  # of its disk
-        self.stalled_until = 0.0
         self._engine: Engine | None = None
         self._workers: TimedWorkers | None = None
         self._scope = trio.CancelScope()
         self._wanted = trio.Event()
         self._boot = 1
-        self._faults: list[Fault] = []
 
     # ------------------------------------------------------------------ life
 
@@ -87,10 +85,33 @@ class BookieProcess:
             self._scope = trio.CancelScope()
             try:
                 with self._scope:
-                    await run_bookie(self._settings(), self._shell(), trio.Event())
+                    await self._run()
             except Exception as error:
                 self._on_end(error)
             self._engine = None
+
+    async def _run(self) -> None:
+        """As `quire bookie` composes it, with `dataIntegrityChecking` where disks get lost."""
+        if self.world.plan.wipes:
+            await run_bookie(
+                self._settings(),
+                self._shell(),
+                trio.Event(),
+                extensions=[self._healing],
+                prepare=limbo.remember_ledgers,
+            )
+        else:
+            await run_bookie(self._settings(), self._shell(), trio.Event())
+
+    @asynccontextmanager
+    async def _healing(self, running: RunningBookie) -> AsyncIterator[None]:
+        async with healing_bookie(
+            recovery_settings(self.world, f"{self.name}.heal"),
+            limbo.RunningLimbo(running, started_ms=self.world.clocks.now_ms(self.name)),
+            registry=running.registry,
+            network=self.world.network.host(self.host),
+        ):
+            yield
 
     def _on_end(self, error: Exception) -> None:
         """It ended by itself, as for want of a disk; or while it was being killed, all the same."""
@@ -98,12 +119,13 @@ class BookieProcess:
             if not isinstance(leaf, LedgerError | OSError | trio.ClosedResourceError):
                 raise error
         if self.is_up:
-            self.world.tell(f"{self.name} ends: {error}")
+            why = "; ".join(str(leaf) for leaf in leaves_of(error))
+            self.world.tell(f"{self.name} ends: {why}")
             self._go_down(Keep.ALL, silent=False)
             self.world.later(RESTART_SECONDS, self.restart)
 
     def restart(self) -> None:
-        if not self._wanted.is_set():
+        if not self._wanted.is_set() and not self.is_gone:
             self.world.tell(f"{self.name} starts")
             self._wanted.set()
 
@@ -116,13 +138,11 @@ class BookieProcess:
         self._go_down(keep, silent=silent)
 
     def _go_down(self, keep: Keep, *, silent: bool) -> None:
-        chance = self.world.chance
         self.is_up = False
         self._wanted = trio.Event()
         if self._workers is not None:
             self._workers.die()
-        self.files.crash(chance, keep=keep)
-        self.indexes.crash(lambda pieces: chance.randint(0, pieces))
+        self.drive.crash(keep)
         self.world.network.crash(self.host, silent=silent)
         self._engine = None
         self._unsynced.clear()
@@ -145,11 +165,11 @@ class BookieProcess:
         self._workers = TimedWorkers(self._step_seconds, lambda: 0.0003 * world.chance.random())
         return BookieShell(
             storage=Shell(
-                files=self.files,
-                open_index=self.indexes.open,
+                files=self.drive.files,
+                open_index=self.drive.indexes.open,
                 workers=self._workers,
                 clock=trio.current_time,
-                now_ms=lambda: int(trio.current_time() * 1000),
+                now_ms=world.clocks.of(self.name),
                 sleep=lambda seconds: None,
                 new_store_id=lambda: world.chance.randbytes(16),
             ),
@@ -162,14 +182,15 @@ class BookieProcess:
         )
 
     def _step_seconds(self, name: str) -> float:
-        seconds = 0.002 * self.world.chance.random() * self.slowness
-        return max(seconds, self.stalled_until - trio.current_time())
+        return self.drive.step_seconds(trio.current_time())
 
     # ------------------------------------------------------------------ what it does, told
 
     def on_open(self, store: Store) -> None:
         """The journal is replayed; nobody has been served yet. Is all there that it promised?"""
         engine = self._engine = store.engine
+        if self.is_half_wiped:
+            raise ViolationError("I23", f"{self.name} starts with half of its directories lost")
         self._listen_to(engine)
         if self.has_lost:
             return
@@ -203,7 +224,7 @@ class BookieProcess:
         listen("add_run", _ids_of_run)
         listen("add_batch", _ids_of_batch)
         listen("add_entries", lambda ledger, ids, lac, key, entries, flags: (ledger, ids, flags))
-        take_mix, drop = admission.add_mix, engine.drop
+        take_mix, drop, set_limbo = admission.add_mix, engine.drop, engine.set_limbo
 
         def mix_taken(mix: AddMix) -> dict[int, Status]:
             refused: dict[int, Status] = take_mix(mix)
@@ -219,8 +240,16 @@ class BookieProcess:
                 self.world.history.emit("dropped", self.name)
             drop(ledger_ids, now_ms)
 
+        def limbo_set(ledger_id: int, on: bool, token: object) -> None:
+            set_limbo(ledger_id, on, token)
+            if ledger_id == self.world.ledger_id:
+                self.world.tell(f"{self.name} {'is in' if on else 'ends its'} limbo")
+                if not on:
+                    self.world.history.emit("healed", self.name)
+
         admission.add_mix = mix_taken
         engine.drop = dropped  # type: ignore[method-assign]
+        engine.set_limbo = limbo_set  # type: ignore[method-assign]
 
     def on_acknowledged(self, entry_ids: tuple[int, ...], *, deferred: bool) -> None:
         if deferred:
@@ -238,7 +267,7 @@ class BookieProcess:
     def on_fence_answered(self) -> None:
         self.has_answered_fence = True
         self.world.history.emit("fence_answered", self.name)
-        self.world.on_fence_answered(self)
+        self.world.faults.on_fence_answered(self)
 
     # ------------------------------------------------------------------ for the checkers
 
@@ -248,9 +277,10 @@ class BookieProcess:
 
     @property
     def is_fenced(self) -> bool:
+        """Or will be, as soon as it is back: what it has forgotten comes back in limbo."""
         if self._engine is not None and self._engine.ledger(self.world.ledger_id).fenced:
             return True
-        return self.has_answered_fence
+        return self.has_answered_fence or self.is_gone or (self.has_lost and self._engine is None)
 
     @property
     def is_limbo(self) -> bool:
@@ -262,38 +292,53 @@ class BookieProcess:
         found = self._engine.read(self.world.ledger_id, entry_id)
         return isinstance(found, bytes | Cold)
 
-    # ------------------------------------------------------------------ faults of its disk
-
-    def fill_disk(self) -> None:
-        space = self.files.space("/")
-        self.files.set_capacity("/", space.total_bytes - space.free_bytes + 700)
-
-    def fail_disk(self, journal: bool) -> None:
-        path = f"{JOURNAL}/*" if journal else f"{LEDGERS}/*"
-        operation: Operation = self.world.chance.choice(("write", "sync"))
-        self._faults.append(self.files.fail(operation, path=path, error=errno.EIO))
-
-    def rot(self) -> bool:
-        """A byte of an entry log flips; False if there is none yet."""
-        logs = [
-            path
-            for path in _files_below(self.files, LEDGERS)
-            if path.endswith(".log") and _size(self.files, path) > 600
-        ]
-        if not logs:
+    def is_readable(self, entry_id: int) -> bool:
+        """Whether what it holds can be read from its disk."""
+        if self._engine is None:
             return False
-        path = self.world.chance.choice(logs)
-        offset = self.world.chance.randrange(512, _size(self.files, path))
-        self.files.flip(path, offset, mask=1 << self.world.chance.randrange(8))
+        found = self._engine.read(self.world.ledger_id, entry_id)
+        fetched = self._engine.reads.fetch(found) if isinstance(found, Cold) else found
+        return isinstance(fetched, bytes)
+
+    # ------------------------------------------------------------------ losses
+
+    def lose(self) -> None:
         self.has_lost = True
         self.world.history.emit("lost", self.name)
-        return True
+
+    def destroy(self) -> None:
+        """Its machine burns down; nobody will ever start it again."""
+        self.crash(Keep.NONE, silent=self.world.plan.silent)
+        self.world.tell(f"{self.name} is gone for good")
+        self.is_gone = True
+        self._forget()
+
+    def wipe(self, part: Part) -> None:
+        """Its disk is replaced by an empty one, or a part of it is."""
+        self.crash(Keep.NONE, silent=self.world.plan.silent)
+        self.world.tell(f"{self.name} has lost {part}")
+        self.drive.wipe(part)
+        self.is_half_wiped = part != "everything"
+        self._forget()
+
+    def wipe_rest(self) -> None:
+        """Somebody has read why it does not start."""
+        if self.is_up:  # to be refused once more
+            self.crash(Keep.NONE, silent=False)
+        self.world.tell(f"all directories of {self.name} are emptied")
+        self.drive.wipe("everything")
+        self.is_half_wiped = False
+        self.restart()
+
+    def _forget(self) -> None:
+        self.acknowledged.clear()
+        self.has_answered_fence = False
+        self.lose()
 
     def heal(self) -> None:
-        self.files.set_capacity("/", CAPACITY_BYTES)
-        for fault in self._faults:
-            fault.clear()
-        self.slowness, self.stalled_until = 1.0, 0.0
+        self.drive.heal()
+        if self.is_half_wiped:
+            self.wipe_rest()
         self.restart()
 
 
@@ -311,22 +356,3 @@ def _ids_of_batch(batch: AddBatch) -> tuple[int, list[int], int]:
     request = batch.request
     ids = [int.from_bytes(entry[8:16], "big") for entry in records(request.body)]
     return request.ledger_id, ids, Flag.RECOVERY_ADD if request.recovery else 0
-
-
-def _files_below(files: MemoryFileSystem, path: str) -> list[str]:
-    found = []
-    for name in files.list_directory(path):
-        below = f"{path}/{name}"
-        try:
-            found += _files_below(files, below)
-        except NotADirectoryError:
-            found.append(below)
-    return found
-
-
-def _size(files: MemoryFileSystem, path: str) -> int:
-    file = files.open(path, read_only=True)
-    try:
-        return file.size()
-    finally:
-        file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import trio
 
 from ledger_client.client import LedgerClient
 from ledger_client.core.commands import Command, Confirm, FailAdds
+from ledger_client.errors import DuplicateEntryIdError
 from ledger_client.reader import LedgerReader
 from ledger_client.writer import LedgerWriter
+from tests.simulation.history import ViolationError
 from wire.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class WriterProcess(ClientProcess):
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
             deferred_sync=self.world.plan.deferred_sync,
+            given_entry_ids=self.world.plan.given_ids,
         )
         self.core = writer._core
         self._listen_to(writer)
@@ -120,27 +124,44 @@ class WriterProcess(ClientProcess):
         plan, chance = self.world.plan, self.world.chance
         for _ in range(plan.appends):
             try:
-                for _ in range(chance.randint(1, plan.batch_max)):
-                    self._put(writer, nursery)
+                self._put_some(writer, nursery, chance.randint(1, plan.batch_max))
             except LedgerError as error:
                 self.world.tell(f"W cannot append: {type(error).__name__}")
                 return
-            await trio.sleep(plan.tempo * chance.choice((0.0, 0.1, 0.5)) * chance.random())
+            seconds = plan.tempo * chance.choice((0.0, 0.1, 0.5)) + plan.pace
+            await trio.sleep(seconds * chance.random())
             if plan.deferred_sync and chance.random() < 0.4:
                 nursery.start_soon(self._force, writer)
         if plan.late:
             await trio.sleep(plan.tempo * (1 + 4 * chance.random()))
             try:
-                self._put(writer, nursery)
+                self._put_some(writer, nursery, 1)
             except LedgerError as error:
                 self.world.tell(f"W cannot append any more: {type(error).__name__}")
+        if plan.given_ids and chance.random() < 0.5:
+            with suppress(LedgerError):  # nobody waits for it: the gap before it stays
+                self._put(writer, self.submitted + 1)
 
-    def _put(self, writer: LedgerWriter, nursery: trio.Nursery) -> None:
-        payload = self.world.payload_of(self.submitted)
-        wait = writer.put(payload)
-        self.world.history.emit("submitted", self.submitted, payload.decode())
-        nursery.start_soon(self._wait, wait, self.submitted)
-        self.submitted += 1
+    def _put_some(self, writer: LedgerWriter, nursery: trio.Nursery, count: int) -> None:
+        """The next ids, in the order of nature or in any."""
+        ids = list(range(self.submitted, self.submitted + count))
+        if self.world.plan.given_ids:
+            self.world.chance.shuffle(ids)
+        for entry_id in ids:
+            wait = self._put(writer, entry_id)
+            nursery.start_soon(self._wait, wait, entry_id)
+        self.submitted += count
+        if self.world.plan.given_ids and self.world.chance.random() < 0.3:
+            taken = self.world.chance.randrange(self.submitted)
+            with suppress(DuplicateEntryIdError):
+                writer.put(b"another", entry_id=taken)
+                raise ViolationError("I3", f"entry {taken} is taken a second time")
+
+    def _put(self, writer: LedgerWriter, entry_id: int) -> Callable[[], Awaitable[int]]:
+        payload = self.world.payload_of(entry_id)
+        wait = writer.put(payload, entry_id=entry_id if self.world.plan.given_ids else None)
+        self.world.history.emit("submitted", entry_id, payload.decode())
+        return wait
 
     async def _wait(self, wait: Callable[[], Awaitable[int]], wanted: int) -> None:
         self._waiting += 1

@@ -24,6 +24,7 @@ class OuterPlan:
     readers: int = 1
     crowd: int = 0  # other ledgers, that somebody else writes
     deferred_sync: bool = False
+    pace: float = 0.0  # seconds that the writer's caller may take between two calls
     late: bool = False  # the writer comes back with one more entry after a while
     closes: bool = True  # the writer, at its end
     #: Share of the bookies that do not take batches of adds.
@@ -56,8 +57,16 @@ class OuterPlan:
     expiries: int = 0  # sessions that end
     late_watches: float = 0.0
 
-    given_ids: bool = False  # not here; the checkers ask
-    wipes: int = 0
+    given_ids: bool = False  # the writer's caller chooses them
+    conflicts: float = 0.0  # share of the changes of nodes before which somebody else writes there
+    clock_jumps: int = 0
+    autorecovery: int = 0  # processes of it
+    worker_deaths: int = 0  # of these; they are started again
+    grace: float = 2.0  # seconds that a writer gets before autorecovery fences it
+    loss_delay: int = 0  # seconds that a bookie may be away
+    lists: bool = False  # the auditor asks for lists of entries, too
+    losses: int = 0  # bookies that are gone for good
+    wipes: int = 0  # bookies that lose their disk, or a part of it
 
     @classmethod
     def of(cls, seed: int) -> OuterPlan:
@@ -66,7 +75,7 @@ class OuterPlan:
         def sometimes(share: float = 0.3) -> bool:
             return chance.random() < share
 
-        return cls(
+        plan = cls(
             seed=seed,
             shape=chance.choice(SHAPES[:7]),
             spares=chance.randrange(3),
@@ -104,7 +113,26 @@ class OuterPlan:
             stale_reads=0.1 if sometimes(0.2) else 0.0,
             expiries=1 if sometimes(0.2) else 0,
             late_watches=0.3 if sometimes(0.2) else 0.0,
+            conflicts=0.3 if sometimes(0.2) else 0.0,
+            clock_jumps=chance.randrange(1, 4) if sometimes(0.2) else 0,
+            wipes=1 if sometimes(0.15) else 0,
         )  # fmt: skip
+        if sometimes(0.1) and not plan.deferred_sync:
+            plan = replace(plan, given_ids=True)
+        if not sometimes(0.3):
+            return plan
+        losses = chance.choice((0, 1, 1, 2))
+        return replace(
+            plan,
+            autorecovery=chance.choice((1, 2)),
+            worker_deaths=chance.randrange(1, 3) if sometimes() else 0,
+            grace=chance.choice((0.5, 2.0, 5.0)),
+            loss_delay=chance.choice((0, 0, 3)),
+            lists=sometimes(),
+            losses=losses,
+            spares=max(plan.spares, losses),
+            pace=chance.choice((0.0, 0.5, 2.0)),
+        )
 
     @property
     def losses_allowed(self) -> int:
@@ -141,5 +169,6 @@ class OuterPlan:
 _FIXED: Final = frozenset({"seed", "shape", "tempo"})
 _COUNTS: Final = frozenset(
     {"appends", "batch_max", "recoverers", "readers", "crashes", "cuts", "partitions",
-     "slow_disks", "stalls", "spares", "crowd"}
+     "slow_disks", "stalls", "spares", "crowd", "clock_jumps", "autorecovery", "worker_deaths",
+     "losses"}
 )  # fmt: skip

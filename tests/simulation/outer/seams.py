@@ -11,16 +11,21 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 import trio
 
+import autorecovery.daemon
+import autorecovery.integrity
+import autorecovery.settings
 import bookie.lifetimes
 import bookie.server
 import ledger_client.client
 import runtime.service
+from autorecovery.daemon import opened_context as really_opened_context
 from bookie.storage.engine_values import EngineOptions
 from bookie.storage.journal_options import JournalOptions
 from bookie.storage.start import Store, StoreOptions
@@ -29,9 +34,15 @@ from metadata.service_info import BookieServiceInfo, bookie_service_info
 from metadata.store import MetadataStore
 from metadata.uri import MetadataUri
 from runtime.loop_lag import LoopLag
+from tests.simulation.outer.clocks import CLIENTS
+from wire.types import BookieId
 
 if TYPE_CHECKING:
     from tests.simulation.outer.world import OuterWorld
+
+
+#: Between two attempts to heal a bookie; half a minute in life, and nothing happens in it.
+HEALING_SECONDS: Final = 2.0
 
 
 @contextlib.contextmanager
@@ -52,15 +63,31 @@ def attached(world: OuterWorld) -> Iterator[None]:
         process.on_open(store)
         return store
 
+    def clients_ns() -> int:
+        return world.clocks.now_ms(CLIENTS) * 1_000_000
+
     def announce(*, host: str, **named: Any) -> BookieServiceInfo:
         if world.bookie_at(host).is_v2_only:
             named["properties"] = {}
         return bookie_service_info(host=host, **named)
 
+    def opened_context(*args: Any, bookie_id: BookieId, **named: Any) -> Any:
+        return really_opened_context(
+            *args,
+            bookie_id=bookie_id,
+            chance=Random(f"{world.plan.seed} {bookie_id} {world.life_of(bookie_id)}"),
+            now_ms=world.clocks.of(bookie_id),
+            **named,
+        )
+
     with contextlib.ExitStack() as stack:
         for target, name, stand_in in (
             (ledger_client.client, "open_store", open_metadata),
-            (ledger_client.client, "time", SimpleNamespace(time_ns=lambda: 1_700_000_000_000_000)),
+            (ledger_client.client, "time", SimpleNamespace(time_ns=clients_ns)),
+            (autorecovery.settings, "open_store", open_metadata),
+            (autorecovery.daemon, "opened_context", opened_context),
+            (autorecovery.daemon, "_RESTART_SECONDS", HEALING_SECONDS),
+            (autorecovery.integrity, "PASS_SECONDS", HEALING_SECONDS),
             (bookie.lifetimes, "open_store", open_store),
             (bookie.server, "bookie_service_info", announce),
             # Of the process, not of the protocol: measuring the loop, freeing its garbage.

@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from metadata.codec import decode_ledger_metadata
 from metadata.faults import Fault, Outcome, Request
 from metadata.memory import MemoryMetadata, MemoryStore
+from metadata.memory_tree import Znode
 from metadata.model import LedgerMetadata
+from metadata.paths import ClusterPaths
+from metadata.records import decode_mark
+from metadata.store import ANY_VERSION
+from tests.simulation.outer.clocks import STORE
+from tests.simulation.outer.registrations import Registrations
+from wire.types import BookieId
 
 if TYPE_CHECKING:
     from tests.simulation.outer.world import OuterWorld
@@ -24,13 +31,17 @@ SESSION_SECONDS: Final = 4.0
 
 
 class WatchedMetadata:
-    def __init__(self, world: OuterWorld) -> None:
+    def __init__(self, world: OuterWorld, root: str) -> None:
         self._world = world
-        self.memory = MemoryMetadata(now_ms=lambda: int(trio.current_time() * 1000))
+        self.memory = MemoryMetadata(now_ms=world.clocks.of(STORE))
+        self.registrations = Registrations(root)
         self.metadata: LedgerMetadata  # of the ledger that all is about
         self.connections: dict[str, MemoryStore] = {}
         self._path: str | None = None
         self._data = b""
+        self._paths = ClusterPaths(root)
+        self._mark_path = ""
+        self._mark: _SeenMark | None = None
         self._requester = "nobody"
         self._publish = self.memory.publish
         self.memory.publish = self._look_and_publish  # type: ignore[method-assign]
@@ -38,10 +49,38 @@ class WatchedMetadata:
     def follow(self, path: str) -> None:
         """From now on this is the record that the history is about."""
         self._path = path
+        self._mark_path = self._paths.mark(self._world.ledger_id)
         self._data = self.memory.tree.get(path).data
         self.metadata = decode_ledger_metadata(self._data, ledger_id=self._world.ledger_id)
 
+    @property
+    def is_marked(self) -> bool:
+        return self._mark is not None
+
     def _look_and_publish(self) -> None:
+        self.registrations.look(self.memory.tree)
+        self._look_at_record()
+        if self._path is not None:
+            self._look_at_mark(self.memory.tree.find(self._mark_path))
+        self._publish()
+
+    def _look_at_mark(self, znode: Znode | None) -> None:
+        seen = self._mark
+        if znode is None:
+            self._mark = None
+            if seen is not None:
+                self._world.tell(f"{self._requester} deletes the mark of {' '.join(seen.replicas)}")
+                self._world.history.emit(
+                    "mark_deleted", self._requester, seen.replicas, seen.written
+                )
+        elif seen is None or seen.znode is not znode or seen.version != znode.version:
+            replicas = decode_mark(znode.data, path=self._mark_path).replicas
+            self._mark = _SeenMark(znode, znode.version, replicas, trio.current_time())
+            self._world.tell(f"{self._requester} marks the ledger for {' '.join(replicas)}")
+            if self._world.recoveries:
+                self._world.faults.on_marked()
+
+    def _look_at_record(self) -> None:
         znode = None if self._path is None else self.memory.tree.find(self._path)
         if znode is not None and znode.data != self._data:
             before = self.metadata
@@ -58,7 +97,6 @@ class WatchedMetadata:
                 f"{'; '.join(ensembles)}"
             )
             self._world.history.emit("recorded", self._requester, before, after)
-        self._publish()
 
     # ------------------------------------------------------------------ connections
 
@@ -90,6 +128,8 @@ class WatchedMetadata:
         if world.is_dead(name) or world.life_of(name) != life:
             return Fault(outcome=Outcome.UNAVAILABLE)
         meanwhile = partial(self._note, name)
+        if world.has_faults and request.writes and chance.random() < plan.conflicts:
+            meanwhile = partial(self._write_before, name, request.path)
         if not world.has_faults:
             return Fault(meanwhile=meanwhile)
         seconds = 0.002 * chance.random()
@@ -115,3 +155,20 @@ class WatchedMetadata:
 
     def _note(self, name: str) -> None:
         self._requester = name
+
+    def _write_before(self, name: str, path: str) -> None:
+        """Somebody else's write comes first: whoever goes by the version has to look again."""
+        znode = self.memory.tree.find(path)
+        if znode is not None and znode.owner is None:
+            self._note("somebody")
+            self._world.tell(f"{path} is written before {name} writes it")
+            self.memory.tree.set(path, znode.data, ANY_VERSION)
+            self.memory.publish()
+        self._note(name)
+
+
+class _SeenMark(NamedTuple):
+    znode: Znode
+    version: int
+    replicas: tuple[BookieId, ...]
+    written: float

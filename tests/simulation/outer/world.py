@@ -8,10 +8,10 @@ from typing import Any, Final, cast
 
 import trio
 
+from ledger_client.core.distribution import Distribution
 from metadata.cluster import init_new_cluster
 from metadata.paths import LayoutType, LedgerPaths
 from metadata.uri import parse_metadata_uri
-from runtime.memory_inodes import Keep
 from runtime.memory_sockets import MemoryNetwork
 from tests.simulation.history import History, ViolationError
 from tests.simulation.invariants import checkers_for
@@ -25,7 +25,10 @@ from tests.simulation.outer.clients import (
     WriterProcess,
 )
 from tests.simulation.outer.clock import run_virtually
+from tests.simulation.outer.clocks import WallClocks
+from tests.simulation.outer.faults import Faults
 from tests.simulation.outer.plan import FAULT_SECONDS, OuterPlan
+from tests.simulation.outer.recovery import RecoveryProcess
 from tests.simulation.outer.seams import attached
 from tests.simulation.outer.store import WatchedMetadata
 from wire.types import LedgerId
@@ -33,6 +36,8 @@ from wire.types import LedgerId
 URI: Final = parse_metadata_uri("zk://metadata/ledgers")
 #: Virtual time within which things must end once everything is healed.
 HEALED_SECONDS: Final = 200.0
+#: And all copies be back: the auditor has looked at everything more than once by then.
+RESTORED_SECONDS: Final = 400.0
 BOOT_SECONDS: Final = 30.0
 
 
@@ -63,13 +68,15 @@ class OuterWorld:
         self.ledger_id = LedgerId(-1)
         self.clients: dict[str, ClientProcess] = {}
         self.bookies: dict[str, BookieProcess] = {}
+        self.recoveries: dict[str, RecoveryProcess] = {}
+        self.clocks = WallClocks()
+        self.faults = Faults(self)
         self.store: WatchedMetadata
         self.network: MemoryNetwork
         self.writer: WriterProcess
         self.begun: trio.Event
         self._nursery: trio.Nursery
         self._spikes = 0.0
-        self._crashes_at_fence = plan.crashes_at_fence
 
     def tell(self, line: str) -> None:
         self.story.append(f"{trio.current_time():9.4f}  {line}")
@@ -83,15 +90,22 @@ class OuterWorld:
         return len(self.payload_of(entry_id))
 
     def life_of(self, name: str) -> int:
-        return self.bookies[name].life if name in self.bookies else 1
+        """`name` is a process, or one of its connections to the store."""
+        process = self._process_of(name)
+        return 1 if process is None or isinstance(process, ClientProcess) else process.life
 
     def is_dead(self, name: str) -> bool:
-        if name in self.bookies:
-            return not self.bookies[name].is_up
-        return name in self.clients and self.clients[name].is_dead
+        process = self._process_of(name)
+        if isinstance(process, BookieProcess):
+            return not process.is_up
+        return process is not None and process.is_dead
+
+    def _process_of(self, name: str) -> BookieProcess | ClientProcess | RecoveryProcess | None:
+        name = name.removesuffix(".heal")
+        return self.bookies.get(name) or self.recoveries.get(name) or self.clients.get(name)
 
     def bookie_with(self, files: object) -> BookieProcess:
-        return next(bookie for bookie in self.bookies.values() if bookie.files is files)
+        return next(bookie for bookie in self.bookies.values() if bookie.drive.files is files)
 
     def bookie_at(self, host: str) -> BookieProcess:
         return next(bookie for bookie in self.bookies.values() if bookie.host == host)
@@ -129,7 +143,7 @@ class OuterWorld:
 
     async def _main(self) -> None:
         self.network = MemoryNetwork(delay=self._delay)
-        self.store = WatchedMetadata(self)
+        self.store = WatchedMetadata(self, URI.root)
         self.begun = trio.Event()
         await init_new_cluster(self.store.memory.connect(), URI, chance=self.chance)
         async with trio.open_nursery() as nursery:
@@ -139,7 +153,7 @@ class OuterWorld:
             self._spikes = self.plan.spikes
             self.begun.set()
             self._schedule_work()
-            self._schedule_faults()
+            self.faults.schedule()
             await trio.sleep(FAULT_SECONDS)
             self._heal()
             await self._finish()
@@ -155,6 +169,10 @@ class OuterWorld:
             self._nursery.start_soon(bookie.live)
             bookie.restart()
         await trio.sleep(1.0)
+        for number in range(plan.autorecovery):
+            process = RecoveryProcess(self, f"A{number + 1}")
+            self.recoveries[process.name] = process
+            self._nursery.start_soon(process.live)
         self.writer = WriterProcess(self)
         self._nursery.start_soon(self.writer.live)
         with trio.fail_after(BOOT_SECONDS):
@@ -164,7 +182,9 @@ class OuterWorld:
         self.ledger_id = ledger_id
         paths = LedgerPaths(URI.root, LayoutType.HIERARCHICAL)
         self.store.follow(paths.path_of(ledger_id))
-        self.history.watch(checkers_for(cast("Any", self)))  # of all worlds alike
+        self.history.watch(
+            checkers_for(cast("Any", self), autorecovery=True)
+        )  # of all worlds alike
         ensemble = self.store.metadata.last_fragment.ensemble
         self.tell(f"W creates the ledger on {' '.join(ensemble)}")
 
@@ -174,11 +194,12 @@ class OuterWorld:
         last = RecoveringProcess(self, "L", attempts=8)
         self._nursery.start_soon(last.live)
         await self._demand([last], "every bookie is back, and recovery fails")
-        if not self._may_fail and not last.has_opened:
+        if not last.has_opened:
             raise ViolationError("I24", f"every bookie is back, and recovery fails: {last.why}")
         await self._demand(
             list(self.clients.values()), "a client never came to the end of the closed ledger"
         )
+        await self._demand_copies()
         self.history.emit("ended")
 
     async def _demand(self, clients: list[ClientProcess], what: str) -> None:
@@ -186,16 +207,32 @@ class OuterWorld:
         while any(not client.is_done and not client.is_dead for client in clients):
             await trio.sleep(0.25)
             if trio.current_time() > deadline:
-                if self._may_fail:
-                    return
                 raise ViolationError("I24", what)
 
-    @property
-    def _may_fail(self) -> bool:
-        """Whether so much was lost that the protocol may refuse to decide."""
-        _, write_quorum, ack_quorum = self.plan.shape
-        lost = sum(bookie.has_lost for bookie in self.bookies.values())
-        return lost > 0 and (lost > write_quorum - ack_quorum or lost >= ack_quorum)
+    async def _demand_copies(self) -> None:
+        """Every bookie on record holds all that its slots must, wherever somebody sees to that."""
+        deadline = trio.current_time() + RESTORED_SECONDS
+        while (missing := self._missing()) is not None:
+            await trio.sleep(1.0)
+            if trio.current_time() > deadline:
+                raise ViolationError("I24", f"copies are not restored: {missing}")
+
+    def _missing(self) -> str | None:
+        metadata = self.store.metadata
+        shape = Distribution.of(metadata)
+        for found in metadata.ranges():
+            for slot, name in enumerate(found.fragment.ensemble):
+                bookie = self.bookies[name]
+                if not self.recoveries and not (self.plan.wipes and bookie.has_lost):
+                    continue
+                assert found.last_entry_id is not None
+                first, last = found.fragment.first_entry_id, found.last_entry_id
+                for entry_id in shape.entries_of(slot=slot, first=first, last=last):
+                    if not bookie.is_readable(entry_id):
+                        return f"entry {entry_id} cannot be read on {name}"
+        if self.recoveries and self.store.is_marked:
+            return "the ledger is still marked"
+        return None
 
     def _schedule_work(self) -> None:
         if self.plan.crowd:
@@ -207,121 +244,10 @@ class OuterWorld:
             self._start_later(kind(self, f"F{number + 1}"))
 
     def _start_later(self, client: ClientProcess) -> None:
-        moment = self._moment()
+        moment = self.faults.moment()
         self.later(moment, lambda: self._nursery.start_soon(client.live))
         if self.plan.stalls_at_open and isinstance(client, RecoveringProcess):
-            self.later(moment * self.chance.random(), self._stall)
-
-    def on_fence_answered(self, bookie: BookieProcess) -> None:
-        """The worst moment to lose power: somebody counts on what the bookie has just said."""
-        if self.has_faults and self._crashes_at_fence and self.chance.random() < 0.5:
-            self._crashes_at_fence -= 1
-            self.later(0.0, lambda: self._crash(bookie))
-
-    def _moment(self) -> float:
-        """Somewhere in the thick of it, or a while later."""
-        return self.plan.tempo * self.chance.choice((1.0, 1.0, 4.0)) * self.chance.random()
-
-    def _while(self) -> float:
-        return self.plan.tempo * self.chance.choice((0.2, 1.0, 8.0)) * self.chance.random()
-
-    # ------------------------------------------------------------------ faults
-
-    def _schedule_faults(self) -> None:
-        plan = self.plan
-        for count, act in (
-            (plan.crashes, self._crash),
-            (plan.cuts, self._cut),
-            (plan.partitions, self._partition),
-            (plan.sleeps, self._sleep),
-            (plan.slow_disks, self._slow_disk),
-            (plan.stalls, self._stall),
-            (plan.full_disks, self._fill_disk),
-            (plan.disk_errors, self._fail_disk),
-            (plan.deaths, self._kill_client),
-            (plan.store_away, self._take_store_away),
-            (plan.expiries, self._expire),
-            (min(plan.rot, plan.losses_allowed), self._rot),
-        ):
-            for _ in range(count):
-                self.later(self._moment(), act)
-
-    def _some_bookie(self) -> BookieProcess:
-        return self.bookies[self.chance.choice(list(self.bookies))]
-
-    def _some_client(self) -> ClientProcess:
-        return self.clients[self.chance.choice(list(self.clients))]
-
-    def _crash(self, bookie: BookieProcess | None = None) -> None:
-        bookie = bookie or self._some_bookie()
-        keep = self.chance.choice((Keep.SOME, Keep.NONE)) if self.plan.power else Keep.ALL
-        bookie.crash(keep, silent=self.plan.silent and self.plan.power)
-        self.later(0.05 + self._while(), bookie.restart)
-
-    def _cut(self) -> None:
-        bookie, client = self._some_bookie(), self._some_client()
-        self.tell(f"the connections of {client.name} and {bookie.name} break")
-        self.network.cut(client.name, bookie.host)
-
-    def _partition(self) -> None:
-        bookie, client = self._some_bookie(), self._some_client()
-        self.tell(f"nothing gets through between {client.name} and {bookie.name}")
-        self.network.partition(client.name, bookie.host)
-        self.later(self._while(), lambda: self.network.heal(client.name, bookie.host))
-
-    def _sleep(self) -> None:
-        self.tell("nothing gets through between W and any bookie")
-        for bookie in self.bookies.values():
-            self.network.partition("W", bookie.host)
-        self.later(self._while(), self._wake)
-
-    def _wake(self) -> None:
-        for bookie in self.bookies.values():
-            self.network.heal("W", bookie.host)
-
-    def _slow_disk(self) -> None:
-        bookie = self._some_bookie()
-        bookie.slowness = self.chance.choice((10.0, 100.0))
-        self.tell(f"the disk of {bookie.name} is slow")
-
-    def _stall(self) -> None:
-        bookie = self._some_bookie()
-        bookie.stalled_until = trio.current_time() + self._while()
-        self.tell(f"the disk of {bookie.name} hangs")
-
-    def _fill_disk(self) -> None:
-        bookie = self._some_bookie()
-        self.tell(f"the disk of {bookie.name} is full")
-        bookie.fill_disk()
-
-    def _fail_disk(self) -> None:
-        bookie = self._some_bookie()
-        journal = self.chance.random() < 0.5
-        self.tell(f"the {'journal' if journal else 'ledger'} disk of {bookie.name} fails")
-        bookie.fail_disk(journal)
-
-    def _kill_client(self) -> None:
-        client = self._some_client()
-        if isinstance(client, WriterProcess | RecoveringProcess):
-            client.die()
-
-    def _take_store_away(self) -> None:
-        self.tell("the metadata store is away")
-        self.store.memory.available = False
-        self.later(self._while(), self._bring_store_back)
-
-    def _bring_store_back(self) -> None:
-        self.store.memory.available = True
-
-    def _expire(self) -> None:
-        name = self.chance.choice(list(self.store.connections))
-        self.tell(f"the session of {name} ends")
-        self.store.expire_one(name)
-
-    def _rot(self) -> None:
-        bookie = self._some_bookie()
-        if bookie.rot():
-            self.tell(f"a byte of {bookie.name}'s entry logs turns")
+            self.later(moment * self.chance.random(), self.faults.stall)
 
     def _heal(self) -> None:
         self.tell("everything is healed")
@@ -333,6 +259,8 @@ class OuterWorld:
             store.catch_up()
         for bookie in self.bookies.values():
             bookie.heal()
+        for process in self.recoveries.values():
+            process.revive()
 
 
 def _first(group: BaseExceptionGroup) -> BaseException:
