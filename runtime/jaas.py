@@ -21,7 +21,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from runtime import logs
 from runtime.config import ConfigError
@@ -35,6 +35,15 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _log = logs.get("runtime.jaas")
+
+
+class _Token(NamedTuple):
+    text: str
+    line: int
+    is_quoted: bool = False
+
+    def is_mark(self, mark: str) -> bool:
+        return self.text == mark and not self.is_quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ def read_login(path: str, section: str) -> Login:
 def _section(path: str, name: str) -> Mapping[str, Secret]:
     found = _sections(path)
     if name not in found:
-        there = ", ".join(found) or "none"
+        there = ", ".join(filter(str.isidentifier, found)) or "none"
         raise ConfigError(f"{path}: there is no section {name} (there are: {there}); add it")
     return found[name]
 
@@ -90,48 +99,61 @@ def _sections(path: str) -> dict[str, dict[str, Secret]]:
     tokens = _tokens(text, path)
     sections: dict[str, dict[str, Secret]] = {}
     for name in tokens:
-        _expect(tokens, "{", path, f"section {name}")
+        end = _expect(tokens, "{", path, name, "a section's name")
         options: dict[str, Secret] = {}
-        sections[name] = options
         for module in tokens:
-            if module == "}":
+            end = module
+            if module.is_mark("}"):
                 break
             _read_module(tokens, path, module, options)
-        _expect(tokens, ";", path, f"the end of section {name}")
+        _expect(tokens, ";", path, end, "the end of a section")
+        sections[name.text] = options
     return sections
 
 
-def _read_module(tokens: Iterator[str], path: str, module: str, options: dict[str, Secret]) -> None:
-    flag = next(tokens, "")
-    if flag not in _FLAGS:
-        raise ConfigError(f"{path}: {module} needs one of {', '.join(_FLAGS)} behind it")
-    is_digest = module.rpartition(".")[2] == _DIGEST_MODULE
+def _read_module(
+    tokens: Iterator[_Token], path: str, module: _Token, options: dict[str, Secret]
+) -> None:
+    flag = next(tokens, module)
+    if flag.text not in _FLAGS:
+        raise ConfigError(
+            f"{path}:{module.line}: a module needs one of {', '.join(_FLAGS)} behind it"
+        )
+    is_digest = module.text.rpartition(".")[2] == _DIGEST_MODULE
     if not is_digest:
-        _log.warning("only DIGEST-MD5 is spoken here; this module is ignored", module=module)
+        _log.warning(
+            "only DIGEST-MD5 is spoken here; a module is ignored", file=path, line=module.line
+        )
     for name in tokens:
-        if name == ";":
+        if name.is_mark(";"):
             return
-        _expect(tokens, "=", path, f"option {name}")
-        value = next(tokens, "")
+        equals = _expect(tokens, "=", path, name, "an option's name")
+        value = next(tokens, equals)
         if is_digest:
-            options[name] = Secret(value)
-    raise ConfigError(f"{path}: {module} does not end with a semicolon")
+            options[name.text] = Secret(value.text)
+    raise ConfigError(f"{path}:{module.line}: a module does not end with a semicolon")
 
 
-def _tokens(text: str, path: str) -> Iterator[str]:
-    at = 0
+def _tokens(text: str, path: str) -> Iterator[_Token]:
+    at, line = 0, 1
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            line = text.count("\n", 0, at) + 1
             raise ConfigError(f"{path}:{line}: a quotation mark is not closed")
         at = match.end()
         if match["text"] is not None:
-            yield re.sub(r"\\(.)", r"\1", match["text"][1:-1])
+            yield _Token(re.sub(r"\\(.)", r"\1", match["text"][1:-1]), line, is_quoted=True)
         elif match.lastgroup is not None:
-            yield match[0]
+            yield _Token(match[0], line)
+        line += match[0].count("\n")
 
 
-def _expect(tokens: Iterator[str], mark: str, path: str, where: str) -> None:
-    if next(tokens, "") != mark:
-        raise ConfigError(f"{path}: {where} wants {mark!r} next; see docs/security.md for a sample")
+def _expect(tokens: Iterator[_Token], mark: str, path: str, behind: _Token, what: str) -> _Token:
+    """The mark. Errors say where, and not what was there: it may be part of a password."""
+    found = next(tokens, None)
+    if found is None or not found.is_mark(mark):
+        raise ConfigError(
+            f"{path}:{behind.line}: {what} wants {mark!r} behind it; see docs/security.md for a "
+            "sample"
+        )
+    return found

@@ -71,6 +71,45 @@ def test_a_file_that_cannot_be_used_is_one_line(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        'username="a" password="secret" "secret";',
+        "username=a password=very secret;",
+        'username="a"; "secret" required;',
+        'username="a"; secret;',
+        'username="a";\n}; "secret\nline" { x.Other required; ',
+        'username="a"; }; "secret" ; ',
+    ],
+)
+def test_no_error_repeats_what_may_be_a_password(
+    tmp_path: Path, options: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by fuzzing: what stood in the wrong place was shown."""
+    path = tmp_path / "jaas.conf"
+    path.write_text(f"Other {{\n  x.DigestLoginModule required\n  {options} }};")
+    with pytest.raises(ConfigError) as refused:
+        read_login(str(path), "BookKeeper")
+    assert "secret" not in str(refused.value) + caplog.text
+    assert "\n" not in str(refused.value)
+
+
+def test_an_error_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "jaas.conf"
+    path.write_text('/* one\n two */\nBookie {\n  x.DigestLoginModule required\n  user_a "b"; };')
+    with pytest.raises(ConfigError, match=r"jaas\.conf:5: an option's name wants '='"):
+        read_users(str(path), "Bookie")
+
+
+def test_marks_in_quotation_marks_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "jaas.conf"
+    path.write_text('Bookie { x.DigestLoginModule required user_a=";" user_b="}" user_c="="; };')
+    found = read_users(str(path), "Bookie")
+    assert {name: password.reveal() for name, password in found.items()} == {
+        "a": ";", "b": "}", "c": "="
+    }  # fmt: skip
+
+
 def test_a_file_that_everybody_may_read_is_warned_about(
     sample: str, caplog: pytest.LogCaptureFixture
 ) -> None:
