@@ -4,8 +4,9 @@
     python -m tests.fuzz frames_v2 --seconds 60     one of them; `all` for each in turn
     python -m tests.fuzz live --frames 10000000     a bookie and a well-behaved neighbour
 
-What reaches new code is kept in tests/fuzz/corpus and tried again by `make test`. An input that
-breaks something is printed in hex, with the traceback; add it to the corpus with its test.
+What reaches new code is kept in tests/fuzz/corpus, as few and as short inputs as will do, and tried
+again by `make test`. An input that breaks something is printed in hex, with the traceback; add it
+to the corpus with its test.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.fuzz.all_targets import TARGETS
+from tests.fuzz.minimise import minimised
 
 
 def fuzz(name: str, seconds: int, runs: int) -> int:
@@ -35,8 +37,9 @@ def fuzz(name: str, seconds: int, runs: int) -> int:
             for artefact in Path(folder).glob("*-*"):
                 print(f"{artefact.name}: {artefact.read_bytes().hex()}")
             return 1
-        known = set(target.seeds())
-        target.keep({file.read_bytes() for file in corpus.iterdir()} - known)
+        found = minimised(target, (file.read_bytes() for file in corpus.iterdir()))
+        target.keep(found)
+        print(f"{name}: {len(found)} inputs kept, {sum(map(len, found)):,} bytes", flush=True)
         return 0
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.fuzz import targets_store, targets_text, targets_wire
+from tests.fuzz import targets_auth, targets_http, targets_store, targets_text, targets_wire
 
 TARGETS = {
     target.name: target
-    for target in (*targets_wire.TARGETS, *targets_store.TARGETS, *targets_text.TARGETS)
+    for module in (targets_wire, targets_store, targets_text, targets_auth, targets_http)
+    for target in module.TARGETS
 }
