@@ -17,6 +17,8 @@ from wire.types import FRAME_BYTES_MAX
 LENGTH_BYTES: Final = 4
 
 _LENGTH: Final = struct.Struct(">i")
+#: Receives below this are put together at once, so that a frame is never thousands of pieces.
+_PIECE_BYTES: Final = 16 * 1024
 
 
 def frame(payload: bytes) -> bytes:
@@ -45,34 +47,34 @@ class FrameBuffer:
     `start` behind every frame it has taken, and leaves the incomplete rest alone. Received bytes
     are never rewritten, so offsets into an older `data` stay good for whoever kept that object.
 
-    While a frame longer than one receive is on its way, `data` is empty and the pieces gather in
-    a growing buffer, which copies each byte a constant number of times; joining them at every
-    receive instead would make a 5 MiB frame cost as much as 200 MiB. What is held is never more
-    than the frame limit and one receive.
+    While a frame longer than one receive is on its way, `data` is empty and its pieces gather
+    until they can be joined, once: each byte is copied a constant number of times. (Joining at
+    every receive would make a 5 MiB frame cost as much as 200 MiB; one buffer that grows is moved
+    so often by the allocator that a frame of 1 MiB takes ten times as long.) What is held is never
+    more than the frame limit and one receive.
     """
 
-    __slots__ = ("_gathered", "_wanted", "data", "limit", "start")
+    __slots__ = ("_gathered", "_pieces", "_wanted", "data", "limit", "start")
 
     def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
         self.limit = limit
         self.data = b""
         self.start = 0
-        self._gathered = bytearray()
+        self._pieces: list[bytes | bytearray] = []
+        self._gathered = 0  # bytes in the pieces
         self._wanted = 0  # bytes of the frame being gathered, with its length
 
     @property
     def held_bytes(self) -> int:
         """How much has been received and not been taken yet."""
-        return len(self.data) - self.start + len(self._gathered)
+        return len(self.data) - self.start + self._gathered
 
     def feed(self, chunk: bytes) -> None:
         """Take one receive. Raises ProtocolError if the frame that it continues is too big."""
         if self._gathered:
-            self._gathered += chunk
-            if len(self._gathered) < self._wanted:
-                return
-            self.data, self.start = bytes(self._gathered), 0
-            self._gathered = bytearray()
+            self._gather(chunk)
+            if self._gathered >= self._wanted:
+                self.data, self.start = self._take_pieces(), 0
             return
         rest = len(self.data) - self.start
         if rest == 0:
@@ -81,8 +83,8 @@ class FrameBuffer:
         if rest >= LENGTH_BYTES:
             wanted = payload_length(self.data, self.start, self.limit) + LENGTH_BYTES
             if rest + len(chunk) < wanted:
-                self._gathered += memoryview(self.data)[self.start :]
-                self._gathered += chunk
+                self._gather(self.data[self.start :])
+                self._gather(chunk)
                 self._wanted = wanted
                 self.data, self.start = b"", 0
                 return
@@ -112,7 +114,19 @@ class FrameBuffer:
 
     def take_rest(self) -> bytes:
         """Take all bytes that no frame has claimed: behind START_TLS they belong to TLS."""
-        rest = self.data[self.start :] + self._gathered
+        rest = self.data[self.start :] + self._take_pieces()
         self.data, self.start = b"", 0
-        self._gathered = bytearray()
         return rest
+
+    def _gather(self, chunk: bytes) -> None:
+        self._gathered += len(chunk)
+        last = self._pieces[-1] if self._pieces else b""
+        if isinstance(last, bytearray) and len(last) < _PIECE_BYTES:
+            last += chunk
+        else:
+            self._pieces.append(bytearray(chunk) if len(chunk) < _PIECE_BYTES else chunk)
+
+    def _take_pieces(self) -> bytes:
+        joined = b"".join(self._pieces)
+        self._pieces, self._gathered = [], 0
+        return joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -132,3 +133,19 @@ def test_rest_of_a_frame_being_gathered_can_be_taken() -> None:
     assert frames.held_bytes == 7
     assert frames.take_rest() == (1000).to_bytes(4) + b"abc"
     assert frames.held_bytes == 0
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 20_000), (16_383, 16_384, 5)], ids=str)
+def test_frame_gathers_from_receives_of_any_sizes_in_few_pieces(sizes: tuple[int, ...]) -> None:
+    payload = random.Random(1).randbytes(300_000)
+    stream = frame(payload) + frame(b"next")
+    frames, position, pieces = FrameBuffer(), 0, 0
+    for size in itertools.cycle(sizes):
+        frames.feed(stream[position : position + size])
+        position += size
+        pieces = max(pieces, len(frames._pieces))
+        if found := drain(frames):
+            break
+    frames.feed(stream[position:])
+    assert found + drain(frames) == [payload, b"next"]
+    assert pieces <= 2 * len(stream) / 16_384 + 2
