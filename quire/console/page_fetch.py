@@ -30,6 +30,8 @@ async def fetch_page(url: str, *, timeout_seconds: float) -> str:
         raise PageError((reason or str(error) or "the connection broke").lower()) from None
     except h11.ProtocolError as error:
         raise PageError(f"the answer is no HTTP: {error}") from None
+    except ValueError:  # also what no name server could be asked for
+        raise PageError("the address that is announced is none") from None
 
 
 async def _fetch(url: str) -> str:

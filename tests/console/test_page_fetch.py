@@ -56,6 +56,16 @@ async def test_other_answers_are_errors_of_one_line(answer: bytes, reason: str) 
             await fetch_page(url, timeout_seconds=30)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://[:80/metrics", "http://a:99999/metrics", f"http://{'a' * 64}:1/", "http://\ud800:1/"],
+)
+async def test_address_that_is_none_is_an_error_of_one_line(url: str) -> None:
+    """Whoever may register may announce anything."""
+    with pytest.raises(PageError, match="address that is announced is none"):
+        await fetch_page(url, timeout_seconds=30)
+
+
 async def test_page_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_fetch, "PAGE_BYTES_MAX", 1000)
     async with answering(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000) as url:
