@@ -305,6 +305,8 @@ async def _resolve(
         )
     except socket.gaierror:
         return await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError:  # no name: a part of it is empty or too long. Registrations hold anything
+        raise socket.gaierror(socket.EAI_NONAME, f"{host[:100]!a} is no name of a host") from None
 
 
 def _name_of(address: object) -> str:

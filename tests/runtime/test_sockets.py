@@ -443,6 +443,13 @@ async def test_memory_silent_crash_leaves_the_other_end_half_open() -> None:
     assert scope.cancelled_caught
 
 
+@pytest.mark.parametrize("host", ["a" * 64, "bookie..example", "\ud800"])
+async def test_what_is_no_name_cannot_be_connected_to(host: str) -> None:
+    """Whoever may register a bookie may write any name; for its clients it is one that is away."""
+    with pytest.raises(OSError, match="is no name of a host"):
+        await SocketNetwork().connect(host, 3181)
+
+
 async def test_memory_listener_refuses_when_its_backlog_is_full() -> None:
     network = MemoryNetwork()
     listener = await network.host("server").listen("", 0)
