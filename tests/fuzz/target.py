@@ -16,6 +16,7 @@ class Target(NamedTuple):
     name: str
     feed: Callable[[bytes], None]  # whatever it raises is a bug
     seeds: Callable[[], Iterable[bytes]]
+    changes: int = 1500  # changed inputs that `make test` tries
 
     @property
     def corpus(self) -> Path:

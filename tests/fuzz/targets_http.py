@@ -72,7 +72,7 @@ def _metrics_seeds() -> Iterable[bytes]:
 
 
 TARGETS = (
-    Target("http_admin", http_admin, _admin_seeds),
-    Target("http_console", http_console, _console_seeds),
+    Target("http_admin", http_admin, _admin_seeds, changes=200),
+    Target("http_console", http_console, _console_seeds, changes=200),
     Target("metrics_pages", metrics_pages, _metrics_seeds),
 )

@@ -7,8 +7,6 @@ import pytest
 from tests.fuzz.all_targets import TARGETS
 from tests.fuzz.target import Target, mutations
 
-CHANGES = 1500
-
 
 @pytest.fixture(params=list(TARGETS.values()), ids=list(TARGETS))
 def target(request: pytest.FixtureRequest) -> Target:
@@ -26,5 +24,5 @@ def test_changed_inputs_are_understood_or_refused(target: Target) -> None:
     assert seeds
     for data in seeds:
         target.feed(data)
-    for data in mutations(seeds, CHANGES, target.name):
+    for data in mutations(seeds, target.changes, target.name):
         target.feed(data)
