@@ -30,8 +30,8 @@ def fuzz(name: str, seconds: int, runs: int) -> int:
             (corpus / f"{number:05}").write_bytes(data)
         command = [sys.executable, "-m", "tests.fuzz.guided", name, folder, str(seconds), str(runs)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
-        found = [line for line in done.stderr.splitlines() if line.startswith("stat::")]
-        print(f"{name}: {' '.join(' '.join(found).replace('stat::', '').split())}")
+        figures = [line for line in done.stderr.splitlines() if line.startswith("stat::")]
+        print(f"{name}: {' '.join(' '.join(figures).replace('stat::', '').split())}")
         if done.returncode:
             print(done.stderr[-4000:])
             for artefact in Path(folder).glob("*-*"):
