@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from bookie.core.letting_go import let_go
 from bookie.storage.entry_log_format import HEADER_BYTES, LogKind
 from bookie.storage.entry_log_writer import EntryLogWriter
 from bookie.storage.index_format import LogState
@@ -170,18 +171,20 @@ class Compactor:
         if log is None or not self._moves:
             return
         log.sync()
-        index, table = self._directory.index, self._directory.table
-        moves = []
-        for run, new_key in self._moves:
-            value = index.get(run.key)
-            if value is not None:
-                counts = {run.log_id: -run.body_bytes, log.log_id: run.body_bytes}
-                moves.append(Move(run.key, new_key, value, counts))
+        table = self._directory.table
         self._committed = log.size  # before the first key: from here on nothing may be cut off
-        table.move(moves)
+        table.move(self._living_moves(log.log_id))
         table.settle({log.log_id: (LogState.COMPACTION, log.size)})
         self._settle()
-        self._moves.clear()
+        let_go(self._moves)
+
+    def _living_moves(self, log_id: int) -> Iterator[Move]:
+        """One at a time: thousands of them, freed at once, would hold the GIL."""
+        for run, new_key in self._moves:
+            value = self._directory.index.get(run.key)
+            if value is not None:
+                counts = {run.log_id: -run.body_bytes, log_id: run.body_bytes}
+                yield Move(run.key, new_key, value, counts)
 
     def _roll(self, log: EntryLogWriter) -> None:
         log.seal(self._directory.index.ledger_state)

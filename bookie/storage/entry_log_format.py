@@ -12,8 +12,10 @@ everything, and a log is never taken to be empty because its footer is missing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
+from heapq import merge
+from itertools import islice
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -28,6 +30,8 @@ TAIL_BYTES: Final = 24
 LOG_BYTES_MAX: Final = 2**32 - 1
 #: Default size at which a log is sealed and the next one begun.
 LOG_BYTES_TARGET: Final = 1 << 30
+#: Ledger ids of a footer that are sorted by one call.
+_SORTED_AT_ONCE: Final = 4096
 
 RUN_MARKER: Final = 0xFFFFFFFE
 FOOTER_MARKER: Final = 0xFFFFFFFD
@@ -194,16 +198,36 @@ class Footer(NamedTuple):
 
     def encode(self) -> bytes:
         """Footer and tail, to be written at `end_of_data`."""
-        parts = [_FOOTER_REST.pack(self.log_id, len(self.ledgers), self.end_of_data)]
-        for ledger_id, totals in sorted(self.ledgers.items()):
-            # A longer key has no room. It is left out: the footer is an aid for rebuilding, and
-            # a ledger without a key takes the first one that is offered.
-            key = totals.master_key if len(totals.master_key) <= 0xFF else b""
-            parts += _FOOTER_LEDGER.pack(ledger_id, *totals[:4], len(key)), key
-        rest = b"".join(parts)
-        footer = _FOOTER_FRONT.pack(FOOTER_MARKER, crc32c(rest)) + rest
-        tail = _TAIL.pack(self.end_of_data, len(footer))
-        return footer + tail + _TAIL_END.pack(crc32c(tail), _END_MAGIC)
+        return encode_footer(self.log_id, self.end_of_data, self.ledgers, self.ledgers.__getitem__)
+
+
+def encode_footer(
+    log_id: int,
+    end_of_data: int,
+    ledger_ids: Collection[int],
+    totals_of: Callable[[int], LedgerTotals],
+) -> bytes:
+    """A footer of any number of ledgers, no more of which are in memory than the caller has."""
+    rest = bytearray(_FOOTER_REST.pack(log_id, len(ledger_ids), end_of_data))
+    for ledger_id in _ascending(ledger_ids):
+        totals = totals_of(ledger_id)
+        # A longer key has no room. It is left out: the footer is an aid for rebuilding, and
+        # a ledger without a key takes the first one that is offered.
+        key = totals.master_key if len(totals.master_key) <= 0xFF else b""
+        rest += _FOOTER_LEDGER.pack(ledger_id, *totals[:4], len(key)) + key
+    front = _FOOTER_FRONT.pack(FOOTER_MARKER, crc32c(rest))
+    tail = _TAIL.pack(end_of_data, len(front) + len(rest))
+    return b"".join((front, rest, tail, _TAIL_END.pack(crc32c(tail), _END_MAGIC)))
+
+
+def _ascending(numbers: Iterable[int]) -> Iterator[int]:
+    """Sorted, but not by one call: it would keep other threads waiting for milliseconds."""
+    left = iter(numbers)
+    sorted_pieces = []
+    while piece := list(islice(left, _SORTED_AT_ONCE)):
+        piece.sort()
+        sorted_pieces.append(piece)
+    return merge(*sorted_pieces)
 
 
 def decode_tail(data: bytes) -> tuple[int, int] | None:
@@ -217,16 +241,22 @@ def decode_tail(data: bytes) -> tuple[int, int] | None:
     return offset, length
 
 
-def decode_footer(data: bytes, *, log_id: int, offset: int) -> Footer | None:
-    """None if it is not the whole, undamaged footer of this log: then hop the run headers."""
+def is_footer(data: bytes, *, log_id: int, offset: int) -> bool:
+    """Whether it is the whole, undamaged footer of this log, which ends its data at `offset`."""
     if len(data) < _FOOTER_FRONT.size + _FOOTER_REST.size:
-        return None
+        return False
     marker, crc = _FOOTER_FRONT.unpack_from(data)
     if marker != FOOTER_MARKER or crc32c(data[_FOOTER_FRONT.size :]) != crc:
+        return False
+    found_id, _, end_of_data = _FOOTER_REST.unpack_from(data, _FOOTER_FRONT.size)
+    return (found_id, end_of_data) == (log_id, offset)
+
+
+def decode_footer(data: bytes, *, log_id: int, offset: int) -> Footer | None:
+    """None if it is not the whole, undamaged footer of this log: then hop the run headers."""
+    if not is_footer(data, log_id=log_id, offset=offset):
         return None
-    found_id, count, end_of_data = _FOOTER_REST.unpack_from(data, _FOOTER_FRONT.size)
-    if (found_id, end_of_data) != (log_id, offset):
-        return None
+    _, count, end_of_data = _FOOTER_REST.unpack_from(data, _FOOTER_FRONT.size)
     ledgers = {}
     position = _FOOTER_FRONT.size + _FOOTER_REST.size
     for _ in range(count):

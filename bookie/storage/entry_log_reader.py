@@ -21,6 +21,7 @@ from bookie.storage.entry_log_format import (
     decode_log_header,
     decode_run_header,
     decode_tail,
+    is_footer,
     log_name,
 )
 from bookie.storage.indexed_run import LENGTH_BYTES, RUN_HEADER_BYTES
@@ -124,6 +125,18 @@ class EntryLogReader:
 
     def read_footer(self) -> Footer | None:
         """None when the log has no good footer. Then its run headers tell; it is not empty."""
+        found = self._footer_bytes()
+        return decode_footer(found[0], log_id=self.log_id, offset=found[1]) if found else None
+
+    def _end_of_data(self) -> int:
+        """By a good footer, of whose thousands of ledgers nothing is decoded; else the file's."""
+        found = self._footer_bytes()
+        if found and is_footer(found[0], log_id=self.log_id, offset=found[1]):
+            return found[1]
+        return self._file.size()
+
+    def _footer_bytes(self) -> tuple[bytes, int] | None:
+        """What the tail calls the footer, and where it is."""
         size = self._file.size()
         if size < HEADER_BYTES + TAIL_BYTES:
             return None
@@ -131,7 +144,7 @@ class EntryLogReader:
         if tail is None or sum(tail) != size - TAIL_BYTES:
             return None
         offset, length = tail
-        return decode_footer(self._file.read(length, offset), log_id=self.log_id, offset=offset)
+        return self._file.read(length, offset), offset
 
     def hop(self, indexed_offsets: IndexedOffsets = tuple) -> Iterator[RunHeader | Gap]:
         """Every run header in turn, by one small read each; gaps where there is none.
@@ -140,8 +153,7 @@ class EntryLogReader:
         the next run that the index knows; without one, the gap reaches to the end of the data.
         Never look for a marker instead: entries may hold any bytes, old logs among them.
         """
-        footer = self.read_footer()
-        end = self._file.size() if footer is None else footer.end_of_data
+        end = self._end_of_data()
         offset = HEADER_BYTES
         known: Sequence[int] | None = None
         while offset < end:

@@ -15,6 +15,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from bookie.core.letting_go import let_go
 from bookie.core.runs import BYTES_MAX, ENTRIES_MAX, PREFIX_BYTES, Run
 from bookie.core.write_cache import Part
 from bookie.storage.entry_log_format import (
@@ -24,6 +25,7 @@ from bookie.storage.entry_log_format import (
     LedgerTotals,
     LogHeader,
     RunHeader,
+    encode_footer,
     encode_run_header,
     log_name,
 )
@@ -223,11 +225,13 @@ class EntryLogWriter:
 
     def seal(self, state_of: StateOf) -> None:
         """Write the footer and let go of the file. The log is complete and durable."""
-        ledgers = {
-            ledger_id: _with_state(LedgerTotals(body_bytes, entries, runs), state_of(ledger_id))
-            for ledger_id, (body_bytes, entries, runs) in self._totals.items()
-        }
-        footer = Footer(self.log_id, self.size, ledgers).encode()
+
+        def totals_of(ledger_id: int) -> LedgerTotals:
+            body_bytes, entries, runs = self._totals[ledger_id]
+            return _with_state(LedgerTotals(body_bytes, entries, runs), state_of(ledger_id))
+
+        footer = encode_footer(self.log_id, self.size, self._totals, totals_of)
+        let_go(self._totals)
         self.write_chunk()
         try:
             self._file.write(footer, self.size)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from bookie.core.compaction import Budget, Kind, choose
+from bookie.core.letting_go import let_go
 from bookie.storage.compactor import Compactor
 from bookie.storage.entry_log_format import log_name
 from bookie.storage.garbage_values import GarbageOptions, GarbageStatistics, Listing, Phase
@@ -303,6 +304,7 @@ class GarbageWorker:
         if self._runs_deleted - count > _DELETIONS_MANY:
             first, last = min(drops)[0], max(drops)[0]
             self.directory.index.compact(first_ledger=first, last_ledger=last)
+        let_go(drops)
 
     def _delete_runs(self, ledger_id: int, sequence: int) -> Iterator[None]:
         after = b""

@@ -38,7 +38,7 @@ from bookie.storage.index_format import (
     ledger_key,
 )
 from bookie.storage.index_interface import Change, IndexFailedError
-from bookie.storage.indexed_run import IndexedRun
+from bookie.storage.indexed_run import RUN_HEADER_BYTES, IndexedRun
 from bookie.storage.log_table import LogTable, Written
 from bookie.storage.mark_slots import MarkSlots, SlotMark
 from runtime.files import FileSystem
@@ -205,6 +205,7 @@ class LedgerDirectory:
     def write(self, share: Share) -> None:
         """Take a checkpoint. After an error it can be repeated as a whole, in a new log."""
         begun = self._log
+        run_bytes = self._run_bytes
         size = begun.size if begun is not None else 0
         started_ms = self._now_ms()
         try:
@@ -223,8 +224,8 @@ class LedgerDirectory:
             raise
         self.mark = share.mark
         self._checkpoints += 1
-        done_ms, run_bytes = self._now_ms(), sum(sum(sizes) for _, _, sizes in written)
-        self.flushes.append(Flush(synced_ms - started_ms, done_ms - synced_ms, run_bytes))
+        index_ms = self._now_ms() - synced_ms
+        self.flushes.append(Flush(synced_ms - started_ms, index_ms, self._run_bytes - run_bytes))
 
     def _write_index(self, share: Share, written: list[Written]) -> None:
         # States before keys: a run whose ledger nobody knows could not be found.
@@ -264,10 +265,13 @@ class LedgerDirectory:
         keys: list[Change] = []
         sizes: list[int] = []
         written: list[Written] = [] if log is None else [(log.log_id, keys, sizes)]
+        run_bytes = 0
         parts, at = share.parts, 0
         while at < len(parts):
             if log is not None:
+                size = log.size
                 reached = log.append_small(parts, at, sequence, self.log_bytes_target, keys, sizes)
+                run_bytes += log.size - size - (reached - at) * RUN_HEADER_BYTES
                 if log.buffered_bytes >= CHUNK_BYTES:
                     log.write_chunk()
                     self._pace()
@@ -288,12 +292,13 @@ class LedgerDirectory:
                     written.append((log.log_id, keys, sizes))
                 keys.append(log.append_run(ledger_id, run, sequence))
                 sizes.append(size)
+                run_bytes += size
                 if log.buffered_bytes >= CHUNK_BYTES:
                     log.write_chunk()
                     self._pace()
         written = [named for named in written if named[1]]
         self._runs += sum(len(keys) for _, keys, _ in written)
-        self._run_bytes += sum(sum(sizes) for _, _, sizes in written)
+        self._run_bytes += run_bytes
         return written
 
     def _roll(self, log: EntryLogWriter) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bookie.core.compaction import LogUse
+from bookie.core.letting_go import take
 from bookie.storage.index_format import LogState, StoredLog, log_key
 from bookie.storage.index_interface import (
     Change,
@@ -33,7 +34,7 @@ Counted = tuple[bytes, bytes | None, Mapping[int, int]]
 
 
 #: Runs that a checkpoint wrote to one log: its id, their keys with values, the sizes of the bodies.
-Written = tuple[int, Sequence[Change], Sequence[int]]
+Written = tuple[int, list[Change], list[int]]
 
 
 class Move(NamedTuple):
@@ -94,22 +95,25 @@ class LogTable:
         """Make changes in bounded pieces."""
         self._apply_all(([(key, value)], moved) for key, value, moved in changes)
 
-    def add_runs(self, states: Sequence[Change], written: Iterable[Written]) -> None:
-        """Write ledger states, and behind them the keys of new runs, in bounded pieces."""
+    def add_runs(self, states: list[Change], written: Iterable[Written]) -> None:
+        """Write ledger states, and behind them the keys of new runs, in bounded pieces.
+
+        The lists are used up, piece by piece: thousands of keys freed at once hold the GIL.
+        """
         piece: list[Change] = []
         moved: dict[int, int] = {}
-        for log_id, keys, sizes in ((-1, states, ()), *written):
-            at = 0
-            while at < len(keys):
+        for log_id, keys, sizes in ((-1, states, []), *written):
+            keys.reverse()
+            sizes.reverse()
+            while keys:
                 room = PIECE_CHANGES - len(piece) - len(moved) - 1
                 if room <= 0:
                     self._apply(piece, moved)
                     piece, moved = [], {}
                     continue
-                piece += keys[at : at + room]
+                piece += take(keys, room)
                 if sizes:
-                    moved[log_id] = sum(sizes[at : at + room])
-                at += room
+                    moved[log_id] = sum(take(sizes, room))
         if piece:
             self._apply(piece, moved)
 
