@@ -51,11 +51,18 @@ class CopyCount:
 
 
 async def count_copies(
-    plan: PartitionPlan, passwords: Passwords, put: Callable[[CopyCount], Awaitable[None]]
+    plan: PartitionPlan,
+    passwords: Passwords,
+    client_conf: str | None,
+    put: Callable[[CopyCount], Awaitable[None]],
 ) -> None:
-    """One count for each share of each bookie in the plan, handed over by `put`."""
+    """One count for each share of each bookie in the plan, handed over by `put`.
+
+    `client_conf` is the file that says how bookies are reached, as for any read.
+    """
     chance = random.Random()
-    pool = Pool(lambda: plan.bookies, network=secure_network(read_security()), chance=chance)
+    network = secure_network(read_security(client_conf))
+    pool = Pool(lambda: plan.bookies, network=network, chance=chance)
     request_ids = itertools.count(1)
     async with trio.open_nursery() as nursery:
         await nursery.start(pool.run)

@@ -13,10 +13,15 @@ from spark.jobs.session import load, parser_of, run_job
 
 
 def count(
-    spark: SparkSession, uri: str, ledgers: str, *, credentials: str | None = None
+    spark: SparkSession,
+    uri: str,
+    ledgers: str,
+    *,
+    credentials: str | None = None,
+    client_conf: str | None = None,
 ) -> dict[int, RollUp]:
     """What the rows of each ledger add up to; a ledger without rows is not there."""
-    rows = load(spark, uri, ledgers, credentials=credentials)
+    rows = load(spark, uri, ledgers, credentials=credentials, clientConf=client_conf)
     found = rows.groupBy("ledger_id").agg(
         sql.count("*").alias("entries"),
         sql.sum("length").alias("nbytes"),
@@ -40,7 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser_of("count", __doc__),
         arguments,
         lambda spark, given: lines_of(
-            count(spark, given.uri, given.ledgers, credentials=given.credentials)
+            count(
+                spark,
+                given.uri,
+                given.ledgers,
+                credentials=given.credentials,
+                client_conf=given.client_conf,
+            )
         ),
     )
 

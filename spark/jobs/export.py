@@ -39,17 +39,24 @@ class Exported:
 
 
 def export(
-    spark: SparkSession, uri: str, ledgers: str, path: str, *, credentials: str | None = None
+    spark: SparkSession,
+    uri: str,
+    ledgers: str,
+    path: str,
+    *,
+    credentials: str | None = None,
+    client_conf: str | None = None,
 ) -> Exported:
     """Rows are ledger_id, entry_id and payload."""
-    closed = load(spark, uri, ledgers, table="ledgers", credentials=credentials)
+    access = {"credentials": credentials, "clientConf": client_conf}
+    closed = load(spark, uri, ledgers, table="ledgers", **access)
     closed = closed.where("state = 'CLOSED' and last_entry >= 0")
     wanted = closed.select("ledger_id", (sql.col("last_entry") + 1).alias("entries"), "bytes")
     done = {row.ledger_id for row in _manifest(spark, path).collect()}
     todo = [row for row in wanted.orderBy("ledger_id").collect() if row.ledger_id not in done]
     skipped = wanted.count() - len(todo)
     for group in _groups(todo):
-        _export_group(spark, uri, path, group, credentials)
+        _export_group(spark, uri, path, group, access)
     entries, nbytes = sum(row.entries for row in todo), sum(row.bytes for row in todo)
     return Exported(len(todo), entries, nbytes, skipped)
 
@@ -75,11 +82,11 @@ def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _export_group(
-    spark: SparkSession, uri: str, path: str, group: Sequence[Row], credentials: str | None
+    spark: SparkSession, uri: str, path: str, group: Sequence[Row], access: dict[str, str | None]
 ) -> None:
     ids = ",".join(str(row.ledger_id) for row in group)
     seen = Observation()
-    rows = load(spark, uri, ids, credentials=credentials).select("ledger_id", "entry_id", "payload")
+    rows = load(spark, uri, ids, **access).select("ledger_id", "entry_id", "payload")
     rows = rows.observe(seen, sql.sum(sql.crc32("payload")).alias("checksum"))
     # Only the folders of these ledgers are replaced: what an earlier run left half done.
     rows.write.partitionBy("ledger_id").mode("overwrite").option(
@@ -133,7 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser,
         arguments,
         lambda spark, given: export(
-            spark, given.uri, given.ledgers, given.path, credentials=given.credentials
+            spark,
+            given.uri,
+            given.ledgers,
+            given.path,
+            credentials=given.credentials,
+            client_conf=given.client_conf,
         ),
     )
 

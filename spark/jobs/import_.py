@@ -40,6 +40,7 @@ def import_rows(
     write_id: str,
     *,
     credentials: str | None = None,
+    client_conf: str | None = None,
     **options: str,
 ) -> Imported:
     """The column `payload` of these files into new ledgers, committed as `write_id`.
@@ -57,8 +58,10 @@ def import_rows(
     writer = rows.write.format("ledger").mode("append").options(**options)
     if credentials is not None:
         writer = writer.option("credentials", credentials)
+    if client_conf is not None:
+        writer = writer.option("clientConf", client_conf)
     writer.option("metadataServiceUri", uri).option("writeId", write_id).save()
-    record = trio.run(_committed, uri, write_id)
+    record = trio.run(_committed, uri, write_id, client_conf)
     read = RollUp(**seen.get)
     if record is None or record.rows != read:
         raise JobError(
@@ -81,8 +84,8 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
     return table.select("payload")
 
 
-async def _committed(uri: str, write_id: str) -> CommitRecord | None:
-    async with open_commits(uri) as commits:
+async def _committed(uri: str, write_id: str, client_conf: str | None) -> CommitRecord | None:
+    async with open_commits(uri, client_conf) as commits:
         return await commits.read(Identity(write_id))
 
 
@@ -101,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.path,
             given.write_id,
             credentials=given.credentials,
+            client_conf=given.client_conf,
             **{
                 name: value
                 for name in ("ensemble", "writeQuorum", "ackQuorum")

@@ -78,6 +78,9 @@ def parser_of(name: str, about: str, *, ledgers: bool = True) -> argparse.Argume
             "--ledgers", default="all", help="5,7,10-20, or all, or custom:key=value"
         )
     parser.add_argument("--credentials", help="where passwords are: env:NAME or file:PATH")
+    parser.add_argument(
+        "--client-conf", help="a file with TLS and who we are, on every machine (clientConf)"
+    )
     parser.add_argument("--master", help="where to run; a local Spark unless spark-submit says")
     return parser
 

@@ -39,13 +39,20 @@ class Statistics:
 
 
 def statistics(
-    spark: SparkSession, uri: str, ledgers: str, *, seconds: int = 3600, top: int | None = None
+    spark: SparkSession,
+    uri: str,
+    ledgers: str,
+    *,
+    seconds: int = 3600,
+    top: int | None = None,
+    client_conf: str | None = None,
 ) -> Statistics:
     """What the records of closed ledgers say; `top` keeps the largest ones only.
 
     A ledger counts for the time at which it was made: its record says no more.
     """
-    table = load(spark, uri, ledgers, table="ledgers").where("state = 'CLOSED'")
+    table = load(spark, uri, ledgers, table="ledgers", clientConf=client_conf)
+    table = table.where("state = 'CLOSED'")
     per_ledger = table.select(
         "ledger_id",
         (sql.col("last_entry") + 1).alias("entries"),
@@ -83,7 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_job(
         parser,
         arguments,
-        lambda spark, given: statistics(spark, given.uri, given.ledgers, seconds=given.seconds),
+        lambda spark, given: statistics(
+            spark,
+            given.uri,
+            given.ledgers,
+            seconds=given.seconds,
+            client_conf=given.client_conf,
+        ),
     )
 
 

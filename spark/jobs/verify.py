@@ -58,6 +58,7 @@ def verify(
     report: str,
     *,
     credentials: str | None = None,
+    client_conf: str | None = None,
 ) -> Verified:
     """Read every copy of these ledgers; `report` gets a row for each ledger and bookie, as JSON.
 
@@ -66,6 +67,8 @@ def verify(
     given = {"metadataServiceUri": uri, "ledgers": ledgers}
     if credentials is not None:
         given["credentials"] = credentials
+    if client_conf is not None:
+        given["clientConf"] = client_conf
     options = parse_source(given)
     partitions = plan_batch(options)
     context = spark.sparkContext
@@ -93,7 +96,9 @@ def _count(
 ) -> Iterator[tuple[object, ...]]:
     passwords = resolve(options.credentials)
     for partition in partitions:
-        for count in bridged(partial(count_copies, partition.value, passwords)):
+        for count in bridged(
+            partial(count_copies, partition.value, passwords, options.client_conf)
+        ):
             yield astuple(count)
 
 
@@ -104,7 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser,
         arguments,
         lambda spark, given: verify(
-            spark, given.uri, given.ledgers, given.report, credentials=given.credentials
+            spark,
+            given.uri,
+            given.ledgers,
+            given.report,
+            credentials=given.credentials,
+            client_conf=given.client_conf,
         ),
     )
 

@@ -20,6 +20,7 @@ from spark.jobs.statistics import statistics
 from spark.jobs.verify import Verified, verify
 from tests.ledger_client.live.cluster import LiveCluster
 from tests.ledger_client.live.planted import planted
+from tests.security.certificates import Authority
 from tests.spark.sinks import SHAPE, committed_rows
 from tests.spark.streams import filled, made, rows_named
 
@@ -64,6 +65,21 @@ def test_verify_names_the_bookies_whose_copies_are_rotten_or_missing(
     assert (rows[ledger_id, first]["good"], rows[ledger_id, second]["corrupt"]) == (5, 5)
     assert rows[ledger_id, third]["missing"] == 5
     assert rows[ledger_id, third]["first_bad_entry"] == 0
+
+
+def test_verify_reaches_bookies_as_the_client_conf_says(
+    spark: SparkSession, cluster: LiveCluster, client: LedgerClient, tmp_path: Path
+) -> None:
+    """One that insists on TLS gets nothing from bookies without: no copy is read in clear."""
+    conf = tmp_path / "client.conf"
+    conf.write_text(
+        "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory\n"
+        f"tlsTrustStore={Authority(tmp_path / 'ca').trust}\n"
+    )
+    ledger_id = filled(client, 3)
+    report = str(tmp_path / "report")
+    found = verify(spark, cluster.uri, str(ledger_id), report, client_conf=str(conf))
+    assert found == Verified(ledgers=1, expected=6, unreachable=6)
 
 
 def test_statistics_count_by_ledger_and_by_time(
