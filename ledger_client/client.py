@@ -126,6 +126,7 @@ class LedgerClient:
                 await nursery.start(watcher.run)
             await nursery.start(pool.run)
             nursery.start_soon(pool.follow, watcher)
+            nursery.start_soon(self._open.alarms.run)
             if self._topology is not None:
                 await nursery.start(self._topology.follow, self.bookies, watcher.wait_changed)
             if self._space is not None:

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import trio
@@ -49,6 +50,11 @@ HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 #: And for adds at a bookie that takes them one by one: Apache's queues 10,000 of a thread, and what
 #: comes on top is refused or, by 4.17, never answered. Its own client stops at as many as this.
 HELD_ADDS_MAX: Final = 5000
+#: With more requests on their way, the next ones are gathered and sent together: a call of the
+#: kernel costs either side more than a small request does. With few, nobody should wait.
+ALONE_MAX: Final = 8
+#: Sent by one call.
+_PIECES_MAX: Final = 256
 _BACKOFF: Final = Backoff(first_seconds=0.1, seconds_max=10.0)
 
 Found = dict[Sink, list[Answer]]
@@ -275,12 +281,13 @@ class Connection(ABC):
         assert stream is not None
         sent = 0
         if not self._out:
-            try:
-                sent = stream.send_pieces_now(pieces)
-            except (OSError, trio.ClosedResourceError):
-                stream.close()  # the receiving task notices and ends everything
-                return
-            self._sent_at = trio.current_time()
+            self._sent_at = trio.current_time()  # or whoever watches for stalls sees an old one
+            if len(self._open) <= ALONE_MAX:
+                try:
+                    sent = stream.send_pieces_now(pieces)
+                except (OSError, trio.ClosedResourceError):
+                    stream.close()  # the receiving task notices and ends everything
+                    return
         for piece in pieces:
             if sent < len(piece):
                 self._out.append((memoryview(piece)[sent:], None))
@@ -297,6 +304,7 @@ class Connection(ABC):
             while True:
                 await self._out_filled.wait()
                 self._out_filled = trio.Event()
+                self._send_some(stream)
                 while self._out:
                     await stream.wait_writable()
                     self._send_some(stream)
@@ -304,20 +312,31 @@ class Connection(ABC):
             stream.close()
 
     def _send_some(self, stream: ByteStream) -> None:
+        """As much as the kernel takes."""
         now = trio.current_time()
         while self._out:
-            data, request = self._out[0]
-            sent = stream.send_now(data)
-            self._unsent_bytes -= sent
-            if sent:
-                self._sent_at = now
-            if sent < len(data):
-                self._out[0] = (data[sent:], request)
+            pieces = [piece for piece, _ in islice(self._out, _PIECES_MAX)]
+            sent = stream.send_pieces_now(pieces)
+            if not sent:
                 break
+            self._sent_at = now
+            self._unsent_bytes -= sent
+            if not self._take_out(sent, now):
+                break
+        self._tell_room()
+
+    def _take_out(self, sent: int, now: float) -> bool:
+        """Forget so many bytes; whether they were whole pieces."""
+        while sent:
+            piece, request = self._out[0]
+            if sent < len(piece):
+                self._out[0] = (piece[sent:], request)
+                return False
+            sent -= len(piece)
+            self._out.popleft()
             if request is not None:
                 self._on_sent(request, now)
-            self._out.popleft()
-        self._tell_room()
+        return True
 
     def _on_sent(self, request: Request, now: float) -> None:
         request.deadline = now + request.seconds

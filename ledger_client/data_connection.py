@@ -19,7 +19,15 @@ from ledger_client.connection import Connection, Found, Place
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
 from ledger_client.expected_adds import ExpectedAdds
 from ledger_client.health import BookieHealth
-from ledger_client.requests import NOTHING_FOUND, Adds, Answer, FoundEntries, Reads, Request
+from ledger_client.requests import (
+    BATCH_ENTRIES_MIN,
+    NOTHING_FOUND,
+    Adds,
+    Answer,
+    FoundEntries,
+    Reads,
+    Request,
+)
 from runtime.sockets import Network
 from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, batch_head, join_records
 from wire.build_v2 import add_requests, read_requests
@@ -86,7 +94,8 @@ class DataConnection(Connection):
 
     def _frame_adds(self, adds: Adds) -> list[bytes]:
         takes_batches = self.place is not None and self.place.takes_batches
-        if takes_batches and not self._batches.is_doubted:
+        is_worth_it = bool(adds.records) or len(adds.entry_ids) >= BATCH_ENTRIES_MIN
+        if takes_batches and is_worth_it and not self._batches.is_doubted:
             records = adds.records or join_records(adds.entries())
             if BATCH_HEAD_BYTES + len(records) <= FRAME_BYTES_MAX:
                 self._batches.is_open = True

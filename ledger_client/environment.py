@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import trio
 
+from ledger_client.alarms import Alarms
 from ledger_client.core.commands import Failure, FailureKind
 from ledger_client.core.placement import (
     Cluster,
@@ -136,6 +137,7 @@ class ReadEnvironment:
 class Environment(ReadEnvironment):
     ledgers: Ledgers
     nursery: trio.Nursery
+    alarms: Alarms = field(default_factory=Alarms)
 
     def new_ensemble(
         self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, shrink: bool = False

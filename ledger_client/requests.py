@@ -23,6 +23,8 @@ from wire.scan_v2 import ADD_ENTRY_OFFSET
 from wire.types import Flag, LedgerId
 
 REQUEST_SECONDS: Final = 5.0
+#: Fewer entries go one by one: bookies take adds of many ledgers together, batches one by one.
+BATCH_ENTRIES_MIN: Final = 4
 
 _DEFERRED: Final = int(Flag.DEFERRED_SYNC)
 
@@ -129,6 +131,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.is_closed = False
+        self.alarm_at = math.inf  # when `Alarms` wakes the owner
         self._answers: list[Answer] = []
         self._arrived = trio.Event()
 
@@ -146,8 +149,11 @@ class Mailbox:
 
     async def wait(self, deadline: float | None = None) -> list[Answer]:
         """Everything that arrived; nothing if the deadline passed or somebody woke us first."""
-        with trio.move_on_at(math.inf if deadline is None else deadline):
+        if deadline is None:
             await self._arrived.wait()
+        else:
+            with trio.move_on_at(deadline):
+                await self._arrived.wait()
         self._arrived = trio.Event()
         answers, self._answers = self._answers, []
         return answers

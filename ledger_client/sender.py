@@ -8,7 +8,7 @@ from ledger_client.core.commands import Package, SendAdd, SendForce, SendLac
 from ledger_client.core.distribution import Distribution
 from ledger_client.environment import Access, Environment
 from ledger_client.intake import Batch
-from ledger_client.requests import Adds, Answer, Question, Sink
+from ledger_client.requests import BATCH_ENTRIES_MIN, Adds, Answer, Question, Sink
 from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, split_records
 from wire.build_v2 import add_prefix
 from wire.entry import ENTRY_HEADER_BYTES, encode_lac, encode_records
@@ -32,6 +32,7 @@ class Sender:
         self._flags = int(Flag.DEFERRED_SYNC if deferred_sync else Flag.NONE)
         overhead = ENTRY_HEADER_BYTES + access.digest.size + RECORD_HEAD_BYTES + BATCH_HEAD_BYTES
         self.payload_bytes_max = FRAME_BYTES_MAX - overhead
+        self._lac_message: WriteLacRequest | None = None
 
     def has_room(self, ensemble: Sequence[BookieId]) -> bool:
         return self._environment.pool.has_room(ensemble, deferred=self._is_deferred)
@@ -42,10 +43,14 @@ class Sender:
     def package(self, batch: Batch, package: Package, ensemble: Sequence[BookieId]) -> None:
         """Turn payloads into entries. Every bookie and every later attempt gets these bytes.
 
-        Frames at once where no bookie takes batches, since that is the form in which they are sent.
+        Frames at once where they are few, or a bookie takes no batches, since that is the form in
+        which they are sent.
         """
         batch.first, batch.last = package.first, package.last
-        as_records = self._is_deferred or self._environment.pool.takes_batches(ensemble)
+        as_records = self._is_deferred or (
+            len(batch.payloads) >= BATCH_ENTRIES_MIN
+            and self._environment.pool.takes_batches(ensemble)
+        )
         run = encode_records(
             batch.payloads,
             ledger_id=self._access.ledger_id,
@@ -81,15 +86,19 @@ class Sender:
         self._environment.pool.ask(send.bookie_id, request)
 
     def send_lac(self, send: SendLac) -> None:
-        access = self._access
-        body = encode_lac(ledger_id=access.ledger_id, lac=send.lac, digest=access.digest)
-        message = WriteLacRequest(
-            ledger_id=access.ledger_id, lac=send.lac, master_key=access.master_key, body=body
-        )
+        if self._lac_message is None or self._lac_message.lac != send.lac:
+            self._lac_message = self._tell(send.lac)  # the same for every bookie
         question = Question(
-            request_id=next(self._environment.request_ids), sink=_ignore, message=message
+            request_id=next(self._environment.request_ids), sink=_ignore, message=self._lac_message
         )
         self._environment.pool.ask(send.bookie_id, question)
+
+    def _tell(self, lac: int) -> WriteLacRequest:
+        access = self._access
+        body = encode_lac(ledger_id=access.ledger_id, lac=lac, digest=access.digest)
+        return WriteLacRequest(
+            ledger_id=access.ledger_id, lac=lac, master_key=access.master_key, body=body
+        )
 
     def send_force(self, send: SendForce, sink: Sink) -> None:
         message = ForceRequest(ledger_id=self._access.ledger_id)

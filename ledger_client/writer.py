@@ -324,7 +324,10 @@ class LedgerWriter:
     async def run(self) -> None:
         """Own the core until the ledger's end is settled."""
         while self._end is None:
-            answers = await self._mail.wait(self._core.deadline())
+            deadline = self._core.deadline()
+            if deadline is not None:
+                self._environment.alarms.wake_at(self._mail, deadline)
+            answers = await self._mail.wait()
             now = trio.current_time()
             if answers:
                 self._obey(self._core.on_answers(map(_add_answer, answers), now))

@@ -1,0 +1,76 @@
+"""Owners are woken when they want to be, thousands of them a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+import trio.testing
+
+from ledger_client.alarms import RINGS_AT_ONCE, RINGS_PER_SECOND, Alarms
+from ledger_client.requests import Mailbox
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Alarms]:
+    alarms = Alarms()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alarms.run)
+        yield alarms
+        nursery.cancel_scope.cancel()
+
+
+async def rings_at(mail: Mailbox) -> float:
+    assert await mail.wait() == []
+    return trio.current_time()
+
+
+async def test_owner_is_woken_at_its_moment(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as alarms:
+        mail, start = Mailbox(), trio.current_time()
+        for pause in (0.01, 0.5, 0.01):
+            alarms.wake_at(mail, start + pause)
+            assert await rings_at(mail) == start + pause
+            start = trio.current_time()
+
+
+async def test_earlier_alarm_overtakes_and_a_later_one_changes_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running() as alarms:
+        mail, start = Mailbox(), trio.current_time()
+        alarms.wake_at(mail, start + 0.8)
+        await trio.sleep(0.1)
+        alarms.wake_at(mail, start + 0.3)
+        alarms.wake_at(mail, start + 0.5)
+        assert await rings_at(mail) == start + 0.3
+
+
+async def test_alarm_far_away_rings_early_and_is_not_kept(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Else each one that an earlier one overtook would stay for as long as it was set."""
+    async with running() as alarms:
+        mail, start = Mailbox(), trio.current_time()
+        alarms.wake_at(mail, start + 1000)
+        assert await rings_at(mail) < start + 2
+
+
+async def test_crowd_of_alarms_rings_within_the_budget_and_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running() as alarms:
+        crowd, start = [Mailbox() for _ in range(RINGS_AT_ONCE * 3)], trio.current_time()
+        rung: list[float] = []
+
+        async def owner(mail: Mailbox) -> None:
+            rung.append(await rings_at(mail) - start)
+
+        async with trio.open_nursery() as nursery:
+            for mail in crowd:
+                alarms.wake_at(mail, start + 0.01)
+                nursery.start_soon(owner, mail)
+        assert sum(moment < 0.02 for moment in rung) <= RINGS_AT_ONCE + 0.02 * RINGS_PER_SECOND
+        late = RINGS_AT_ONCE * 2 / RINGS_PER_SECOND
+        assert late <= max(rung) <= late * 1.1 + 0.1
