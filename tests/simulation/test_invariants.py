@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.history import ViolationError
 from tests.simulation.inner.world import World
-from tests.simulation.invariants import CHECKERS
+from tests.simulation.invariants import AUTORECOVERY_CHECKERS, CHECKERS
 from tests.simulation.invariants.i01 import I1
 from tests.simulation.invariants.i06 import I6
 from tests.simulation.invariants.i13 import I13
@@ -76,7 +76,8 @@ def test_i20_sees_a_ledger_deleted_that_is_open_or_needed(world: World) -> None:
 
 
 def test_every_invariant_has_a_name_and_a_file_of_its_own() -> None:
-    assert len({checker.name for checker in CHECKERS}) == len(CHECKERS)
-    for checker in CHECKERS:
+    checkers = CHECKERS + AUTORECOVERY_CHECKERS
+    assert len({checker.name for checker in checkers}) == len(checkers)
+    for checker in checkers:
         number = int(checker.name[1:])
         assert checker.__module__.endswith(f".i{number:02d}")

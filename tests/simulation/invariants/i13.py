@@ -1,4 +1,7 @@
-"""I13. Repair names a bookie only after everything its slot must hold is durable there."""
+"""I13. Repair names a bookie only after everything its slot must hold is durable there.
+
+And under the ledger's lock: whoever else may hold it may be deleting just these copies.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ class I13(Checker):
     def on_recorded(self, by: str, before: LedgerMetadata, after: LedgerMetadata) -> None:
         if by == "W" or before.state is not after.state:
             return  # the writer's change, or the end of a recovery
+        if before.fragments != after.fragments and not self.world.store.holds_lock(by):
+            self.fail(f"{by} repairs the ledger, and its lock is not {by}'s")
         for at, (old, new) in enumerate(zip(before.fragments, after.fragments, strict=True)):
             for slot in range(after.ensemble_size):
                 if old.ensemble[slot] == new.ensemble[slot]:

@@ -64,14 +64,16 @@ class Faults:
             self._crashes_at_fence -= 1
             world.later(0.0, lambda: self.crash(bookie))
 
-    def on_marked(self) -> None:
+    def on_locked(self, name: str) -> None:
         """Somebody is about to restore copies: a good moment to die, or to lose the lock."""
         world, plan = self._world, self._world.plan
-        if world.has_faults and plan.worker_deaths and self._chance.random() < 0.5:
-            world.later(0.8 * self._chance.random(), self._kill_worker)
-        if world.has_faults and plan.expiries and self._chance.random() < 0.5:
-            name = self._chance.choice(list(world.recoveries))
-            world.later(0.8 * self._chance.random(), lambda: self._expire(name))
+        if not world.has_faults or name not in world.recoveries:
+            return
+        seconds = self._chance.choice((0.02, 0.3)) * self._chance.random()
+        if plan.worker_deaths and self._chance.random() < 0.5:
+            world.later(seconds, lambda: self._kill_worker(name))
+        elif plan.expiries and self._chance.random() < 0.5:
+            world.later(seconds, lambda: self._expire(name))
 
     # ------------------------------------------------------------------ processes
 
@@ -102,11 +104,12 @@ class Faults:
         if isinstance(client, WriterProcess | RecoveringProcess):
             client.die()
 
-    def _kill_worker(self) -> None:
-        if self._world.recoveries:
-            process = self._world.recoveries[self._chance.choice(list(self._world.recoveries))]
+    def _kill_worker(self, name: str | None = None) -> None:
+        world = self._world
+        if world.recoveries:
+            process = world.recoveries[name or self._chance.choice(list(world.recoveries))]
             process.die()
-            self._world.later(0.05 + self._while(), process.revive)
+            world.later(0.05 + self._while(), process.revive)
 
     def _destroy(self) -> None:
         bookie = self._some_holder()

@@ -19,7 +19,7 @@ from metadata.memory_tree import Znode
 from metadata.model import LedgerMetadata
 from metadata.paths import ClusterPaths
 from metadata.records import decode_mark
-from metadata.store import ANY_VERSION
+from metadata.store import ANY_VERSION, SessionId
 from tests.simulation.outer.clocks import STORE
 from tests.simulation.outer.registrations import Registrations
 from wire.types import BookieId
@@ -42,6 +42,7 @@ class WatchedMetadata:
         self._paths = ClusterPaths(root)
         self._mark_path = ""
         self._mark: _SeenMark | None = None
+        self._lock_owner: SessionId | None = None
         self._requester = "nobody"
         self._publish = self.memory.publish
         self.memory.publish = self._look_and_publish  # type: ignore[method-assign]
@@ -62,7 +63,16 @@ class WatchedMetadata:
         self._look_at_record()
         if self._path is not None:
             self._look_at_mark(self.memory.tree.find(self._mark_path))
+            lock = self.memory.tree.find(self._paths.lock(self._world.ledger_id))
+            if lock is not None and lock.owner != self._lock_owner:
+                self._world.faults.on_locked(self._requester)
+            self._lock_owner = None if lock is None else lock.owner
         self._publish()
+
+    def holds_lock(self, name: str) -> bool:
+        """Whether the ledger's lock was that process's before what is just being done."""
+        session = self.connections[name].session
+        return session is not None and session == self._lock_owner
 
     def _look_at_mark(self, znode: Znode | None) -> None:
         seen = self._mark
@@ -77,8 +87,6 @@ class WatchedMetadata:
             replicas = decode_mark(znode.data, path=self._mark_path).replicas
             self._mark = _SeenMark(znode, znode.version, replicas, trio.current_time())
             self._world.tell(f"{self._requester} marks the ledger for {' '.join(replicas)}")
-            if self._world.recoveries:
-                self._world.faults.on_marked()
 
     def _look_at_record(self) -> None:
         znode = None if self._path is None else self.memory.tree.find(self._path)
