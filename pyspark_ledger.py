@@ -33,10 +33,12 @@ class DefaultSource(DataSource):
         from spark.errors import check_pyarrow
         from spark.options import parse_columns
         from spark.schema import default_schema
+        from spark.worker_process import settle
 
         _check()
         check_pyarrow()
         table, include_metadata = parse_columns(self.options)
+        settle()
         return default_schema(table, include_metadata=include_metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -22,6 +22,7 @@ from spark.options import LEDGERS, SourceOptions, parse_source
 from spark.partitions import PartitionPlan
 from spark.planning import plan_batch
 from spark.schema import check_schema
+from spark.worker_process import settle
 
 
 class LedgerBatchReader(DataSourceReader):
@@ -34,7 +35,9 @@ class LedgerBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with_custom = "metadata" in self._schema.names
-        return list(plan_batch(self._options, with_custom=with_custom))
+        found: list[InputPartition] = list(plan_batch(self._options, with_custom=with_custom))
+        settle()
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_plan(partition.value, self._options, self._schema)
@@ -72,4 +75,5 @@ async def _scan(
 ) -> None:
     from spark.scanning import scan_partition
 
+    settle()
     await scan_partition(plan, options, schema, emit, attempt=attempt)
