@@ -145,7 +145,8 @@ class IndexedRun:
             raise self._corrupt("has a wrong length")
         if flags & FIXED:
             (self._record_bytes,) = _U32.unpack_from(value, size)
-            if self._record_bytes * count != self.body_bytes:
+            record_bytes = self._record_bytes
+            if record_bytes * count != self.body_bytes or record_bytes < LENGTH_BYTES:
                 raise self._corrupt("counts its bytes wrongly")
 
     def _corrupt(self, what: str) -> CorruptionError:
@@ -251,7 +252,7 @@ class IndexedRun:
         code: _Code = "H" if self._flags & SHORT else "I"
         width = 2 if code == "H" else 4
         sizes = _unpack(code, self.value[-width * self.entry_count :])
-        if sum(sizes) != self.body_bytes:
+        if sum(sizes) != self.body_bytes or min(sizes) < LENGTH_BYTES:
             raise self._corrupt("counts its bytes wrongly")
         starts = array("I", accumulate(sizes, initial=0))
         self._starts = starts

@@ -102,6 +102,21 @@ def test_run_value_that_contradicts_itself_is_corruption(
         IndexedRun(key, tampered).starts()
 
 
+@pytest.mark.parametrize(
+    ("body_bytes", "starts"), [(0, 0), (9, 3), (80, [0, 30, 30, 80]), (80, [0, 30, 33, 80])]
+)
+def test_run_with_records_that_have_no_room_for_their_length_is_corruption(
+    body_bytes: int, starts: list[int] | int
+) -> None:
+    """Found by fuzzing: a division of nothing into records of nothing."""
+    value = encode_run_value(
+        first=10, count=3, body_bytes=body_bytes, body_crc=0, sequence=5,
+        entry_ids=None, starts=starts,
+    )  # fmt: skip
+    with pytest.raises(CorruptionError, match="counts its bytes wrongly"):
+        IndexedRun(run_key(1, 12, 0), value).locate(11)
+
+
 def test_run_value_of_a_newer_release_is_told_apart_from_damage() -> None:
     value = encode_run_value(
         first=0, count=1, body_bytes=40, body_crc=0, sequence=5, entry_ids=None, starts=40
