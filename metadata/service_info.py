@@ -126,7 +126,7 @@ def decode_service_info(data: bytes, bookie_id: BookieId) -> BookieServiceInfo:
             ),
             {utf8(key): utf8(value) for key, value in message.properties.items()},
         )
-    except (DecodeError, TextFormatError):
+    except (DecodeError, TextFormatError, UnicodeDecodeError):  # the last one for names in a map
         raise _unreadable(bookie_id, f"not a service info, found {data[:40]!r}") from None
 
 

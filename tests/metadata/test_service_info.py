@@ -113,6 +113,8 @@ def test_only_the_exact_protocol_is_connected_to() -> None:
         b"garbage",
         BookieServiceInfoFormat(endpoints=[{"id": "bookie"}]).SerializePartialToString(),
         bytes.fromhex(NODES[0]["data_hex"]).replace(b"bookie-rpc", b"bookie\xffrpc"),
+        BookieServiceInfoFormat(properties={"key": "v"}).SerializeToString().replace(b"k", b"\xff"),
+        BookieServiceInfoFormat(properties={"key": "v"}).SerializeToString().replace(b"v", b"\xff"),
     ],
 )
 def test_unreadable_payload_names_the_bookie(data: bytes) -> None:
