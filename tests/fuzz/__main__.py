@@ -33,7 +33,7 @@ def fuzz(name: str, seconds: int, runs: int) -> int:
         figures = [line for line in done.stderr.splitlines() if line.startswith("stat::")]
         print(f"{name}: {' '.join(' '.join(figures).replace('stat::', '').split())}")
         if done.returncode:
-            print(done.stderr[-4000:])
+            print(done.stdout[-4000:], done.stderr[-2000:], sep="\n")
             for artefact in Path(folder).glob("*-*"):
                 print(f"{artefact.name}: {artefact.read_bytes().hex()}")
             return 1

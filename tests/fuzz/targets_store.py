@@ -130,8 +130,10 @@ def indexed_runs(data: bytes) -> None:
 
     def ask(_: bytes) -> None:
         run = IndexedRun(key, value)
-        run.locate(run.first)
-        run.locate(run.last)
+        for entry_id in (run.first, run.last):
+            place, length = run.locate(entry_id) or (run.body_offset, 0)
+            assert length >= 0
+            assert run.body_offset <= place <= place + length <= run.body_offset + run.body_bytes
         for entry_id in (-1, run.first - 1, (run.first + run.last) // 2, run.last + 1):
             run.position(entry_id)
             run.position_from(entry_id)
