@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from bookie.collector import Collector, CollectorOptions
+from bookie.collector import DROP_MAX, Collector, CollectorOptions
 from bookie.collector_metadata import StoreMetadata
 from bookie.storage.garbage_values import Listing
 from metadata.cluster import init_new_cluster
@@ -59,6 +59,7 @@ class World:
     instance: str | None = "cluster"
     locked: set[int] = field(default_factory=set)
     dropped: list[int] = field(default_factory=list)
+    drops: list[int] = field(default_factory=list)  # how many at a time
     resumed: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     error_after: int = 10**9  # ranges listed before the listing fails
@@ -106,6 +107,7 @@ class World:
 
     def drop(self, ledger_ids: Sequence[int], now_ms: int) -> None:
         self.dropped += ledger_ids
+        self.drops.append(len(ledger_ids))
 
     def resume_drop(self, ledger_ids: Sequence[int]) -> None:
         self.resumed += ledger_ids
@@ -135,6 +137,14 @@ async def test_ledger_without_metadata_is_dropped() -> None:
     found = await collector(made).collect()
     assert made.dropped == found.dropped == [3, 9]
     assert (found.local, found.listed, found.candidates) == (10, 8, 2)
+
+
+async def test_many_ledgers_are_dropped_a_few_at_a_time() -> None:
+    """Each drop is one step of the event loop, and of all its clients."""
+    made = world(2_000, missing=range(900))
+    await collector(made).collect()
+    assert made.dropped == list(range(900))
+    assert max(made.drops) <= DROP_MAX <= 256
 
 
 async def test_broken_listing_deletes_nothing() -> None:
