@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -40,6 +41,11 @@ def _with_spark(name: str, master: str | None, job: Callable[[SparkSession], T])
         return job(session)
 
 
+def _client_conf(target: Target) -> str | None:
+    """The file of `--conf` for tasks, which run in folders of their own."""
+    return None if target.conf is None else str(Path(target.conf).absolute())
+
+
 @spark.command(epilog="Example: quire spark verify --ledgers 10-20 --report report")
 @_ledgers_option
 @click.option("--report", required=True, metavar="FOLDER", help="Gets JSON lines; is replaced.")
@@ -52,9 +58,11 @@ def verify(
     """Read every copy of every entry and check its digest; fail if one is not good."""
     from spark.jobs.verify import verify as job
 
-    uri = str(target.metadata_uri())
+    uri, conf = str(target.metadata_uri()), _client_conf(target)
     found = _with_spark(
-        "verify", master, lambda s: job(s, uri, ledgers, report, credentials=credentials)
+        "verify",
+        master,
+        lambda s: job(s, uri, ledgers, report, credentials=credentials, client_conf=conf),
     )
     if not found.is_sound:
         raise click.ClickException(f"{found}; see {report}")
@@ -71,10 +79,10 @@ def statistics(target: Target, ledgers: str, seconds: int, top: int, master: str
     """Show the largest ledgers, and how much came when."""
     from spark.jobs.statistics import statistics as job
 
-    uri = str(target.metadata_uri())
+    uri, conf = str(target.metadata_uri()), _client_conf(target)
 
     def collect(session: SparkSession) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-        found = job(session, uri, ledgers, seconds=seconds, top=top)
+        found = job(session, uri, ledgers, seconds=seconds, top=top, client_conf=conf)
         largest, times = found.ledgers.collect(), found.times.collect()
         return [row.asDict() for row in largest], [row.asDict() for row in times]
 
@@ -99,14 +107,13 @@ def export(
     """Write closed ledgers to Parquet, verified; start it again to go on."""
     from spark.jobs.export import export as job
 
-    uri = str(target.metadata_uri())
-    say(
-        str(
-            _with_spark(
-                "export", master, lambda s: job(s, uri, ledgers, path, credentials=credentials)
-            )
-        )
+    uri, conf = str(target.metadata_uri()), _client_conf(target)
+    found = _with_spark(
+        "export",
+        master,
+        lambda s: job(s, uri, ledgers, path, credentials=credentials, client_conf=conf),
     )
+    say(str(found))
 
 
 @spark.command(name="import", epilog="Example: quire spark import --path archive --write-id june")
@@ -131,7 +138,7 @@ def import_(
     """Write the column payload of Parquet files into ledgers, exactly once."""
     from spark.jobs.import_ import import_rows
 
-    uri = str(target.metadata_uri())
+    uri, conf = str(target.metadata_uri()), _client_conf(target)
     shape = {
         "ensemble": str(ensemble),
         "writeQuorum": str(write_quorum),
@@ -139,7 +146,9 @@ def import_(
     }
 
     def job(session: SparkSession) -> object:
-        return import_rows(session, uri, path, write_id, credentials=credentials, **shape)
+        return import_rows(
+            session, uri, path, write_id, credentials=credentials, client_conf=conf, **shape
+        )
 
     say(str(_with_spark("import", master, job)))
 
@@ -152,7 +161,7 @@ def sweep(target: Target, older_than: float | None) -> None:
     from spark.commits import open_commits
 
     async def job() -> list[int]:
-        async with open_commits(str(target.metadata_uri())) as commits:
+        async with open_commits(str(target.metadata_uri()), target.conf) as commits:
             return await commits.sweep(
                 now_ms=time.time_ns() // 1_000_000,
                 ttl_ms=None if older_than is None else int(older_than * 1000),
