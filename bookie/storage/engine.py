@@ -310,15 +310,18 @@ class Engine:
             ]
         )
 
-    def forget(self, ledger_ids: Sequence[int]) -> None:
+    def forget(self, ledger_ids: Sequence[int], dropped_until_ms: float) -> None:
         """Nothing is left of these dropped ledgers, and it was long ago: forget that they were.
 
         The next checkpoint deletes their states; after it they are as new. Not before: replay
-        passes over the entries of a ledger whose tombstone is on disk.
+        passes over the entries of a ledger whose tombstone is on disk. A younger tombstone is not
+        the one that was judged: the ledger came back meanwhile and was dropped once more.
         """
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
             if ledger.tombstone is None or ledger.is_pinned:
+                continue
+            if ledger.tombstone.time_ms > dropped_until_ms:
                 continue
             ledger.stored = b""
             self._cache.change(ledger)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from bookie.core.compaction import JournalWatch, Kind, Schedule
 from bookie.storage.disk_watch import Acceptance, DiskWatch
@@ -22,6 +22,9 @@ from bookie.storage.reserve import Reserve
 from runtime.files import FileSystem
 from runtime.workers import Worker, Workers
 from wire.errors import LedgerError
+
+#: Tombstones forgotten in one step of the loop: a thousand would take 10 ms of it.
+FORGET_MAX: Final = 250
 
 
 class Drop(NamedTuple):
@@ -42,8 +45,8 @@ class Host(Protocol):
 
     def checkpoint(self) -> None: ...
 
-    def forget(self, ledger_ids: Sequence[int]) -> None:
-        """Drop the tombstones of these ledgers, if they still have one."""
+    def forget(self, ledger_ids: Sequence[int], dropped_until_ms: float) -> None:
+        """Drop the tombstones of these ledgers, if they still have one of that age."""
 
     def retry_journals(self) -> None: ...
 
@@ -84,6 +87,7 @@ class Upkeep:
         self._host = host
         self._options = options
         self._clock = shell.clock
+        self._now_ms = shell.now_ms
         self._on_damage = on_damage
         self._on_acceptance = on_acceptance
         self.journal = JournalWatch(options.journal_seconds_max)
@@ -92,6 +96,7 @@ class Upkeep:
         self._scrubbed_at = now
         self._waiting: deque[tuple[int, Drop]] = deque()  # checkpoint to wait for, what then
         self._listings: deque[_ListingRequest] = deque()
+        self._forgettable: deque[int] = deque()  # by the last listing
         self.garbage = [
             GarbageWorker(
                 directory,
@@ -152,6 +157,7 @@ class Upkeep:
             self.compact(kind)
         if 0 < self._options.scrub_seconds <= now - self._scrubbed_at:
             self.scrub(everything=False)
+        self._forget_some()
         self._wake()
 
     # What operators and the collector ask for.
@@ -259,8 +265,17 @@ class Upkeep:
                 into.extend(part)
         for part in merged:
             part.sort()
-        self._host.forget(merged.forgettable)
+        self._forgettable = deque(merged.forgettable)
+        self._forget_some()
         request.done(merged)
+
+    def _forget_some(self) -> None:
+        """Forget a few tombstones, the rest with the next ticks."""
+        count = min(FORGET_MAX, len(self._forgettable))
+        if count:
+            some = [self._forgettable.popleft() for _ in range(count)]
+            oldest_ms = self._now_ms() - self._options.tombstone_seconds * 1000
+            self._host.forget(some, oldest_ms)
 
     def _change_acceptance(self, acceptance: Acceptance) -> None:
         self._host.set_read_only(acceptance.read_only, accepts_priority=acceptance.accepts_priority)

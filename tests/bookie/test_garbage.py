@@ -337,7 +337,7 @@ def test_tombstone_of_a_ledger_that_came_back_is_not_forgotten_by_an_old_listing
     checkpoint(machine)
     machine.now += WEEK + 1
     machine.add(1, [(0, payload(1, 0))], None, flags=RECOVERY)
-    machine.engine.forget([1])
+    machine.engine.forget([1], machine.now * 1000)
     checkpoint(machine)
     machine.crash()
     machine.start()
