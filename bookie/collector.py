@@ -28,9 +28,10 @@ from wire.types import BookieId, LedgerId
 
 _log = logging.getLogger(__name__)
 
-#: Ledgers handed to the engine at a time: a checkpoint for all of them, and 5-10 us of the event
-#: loop for each, twice. Fewer would take more checkpoints, a thousand stalled the loop for 10 ms.
-DROP_MAX: Final = 250
+#: Ledgers handed to the engine at a time: a checkpoint for all of them, and for each 30 us of the
+#: event loop if it has to be looked up. Fewer would take more checkpoints; a thousand stalled the
+#: loop for 30 ms.
+DROP_MAX: Final = 100
 
 
 class LedgerRecord(Protocol):

@@ -23,8 +23,8 @@ from runtime.files import FileSystem
 from runtime.workers import Worker, Workers
 from wire.errors import LedgerError
 
-#: Tombstones forgotten in one step of the loop: a thousand would take 10 ms of it.
-FORGET_MAX: Final = 250
+#: Tombstones forgotten in one step of the loop, 20 us each: after a week they must be looked up.
+FORGET_MAX: Final = 100
 
 
 class Drop(NamedTuple):
