@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ from runtime.http import HttpBounds, _Bounded, _Ends, _Protocol
 ANSWER_BYTES_MAX = 2 << 20
 #: How long the client waits with closed eyes before it says that there is no more.
 PATIENCE_SECONDS = 3.0
+#: Then it has gone, and whatever is sent to it does not arrive.
+GONE_SECONDS = 20.0
 _BOUNDS = HttpBounds(body_bytes=1 << 10)
 
 
@@ -31,8 +33,10 @@ class HttpBugError(AssertionError):
 class _Wire(trio.abc.HalfCloseableStream):
     """Gives the pieces one by one, then the end; keeps what was sent."""
 
-    def __init__(self, pieces: list[bytes]) -> None:
+    def __init__(self, pieces: list[bytes], on_broken: Callable[[], None]) -> None:
         self._pieces = pieces
+        self._on_broken = on_broken  # as `_Transport` does
+        self._gone_at = trio.current_time() + GONE_SECONDS
         self._is_closed = False
         self.sent = bytearray()
         self.socket = _Ends(("127.0.0.1", 40000), ("127.0.0.1", 8080), socket.AF_INET)
@@ -49,6 +53,9 @@ class _Wire(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
         if self._is_closed:
             raise trio.ClosedResourceError
+        if trio.current_time() >= self._gone_at:
+            self._on_broken()
+            raise trio.BrokenResourceError
         self.sent += data
         if len(self.sent) > ANSWER_BYTES_MAX:
             raise HttpBugError("an answer without end")
@@ -72,16 +79,29 @@ def converse(app: Any, pieces: list[bytes]) -> bytes:
         methods.append(scope["method"])
         await app(scope, receive, send)
 
-    wire = _Wire([piece for piece in pieces if piece])
-
-    async def serve() -> None:
+    async def serve() -> bytes:
         with trio.fail_after(100):
-            await _Protocol(_Bounded(noting, _BOUNDS), _BOUNDS).run(wire)  # type: ignore[arg-type]
+            async with trio.open_nursery() as nursery:
+                gone = nursery.cancel_scope.cancel
+                wire = _Wire([piece for piece in pieces if piece], on_broken=gone)
+                protocol = _Protocol(_Bounded(noting, _BOUNDS), _BOUNDS)
+                with _lost_connections():
+                    await protocol.run(wire)  # type: ignore[arg-type]
+        return bytes(wire.sent)
 
     with quiet():
-        trio.run(serve, clock=trio.testing.MockClock(autojump_threshold=0))
-    check_answers(bytes(wire.sent), methods)
-    return bytes(wire.sent)
+        sent: bytes = trio.run(serve, clock=trio.testing.MockClock(autojump_threshold=0))
+    check_answers(sent, methods)
+    return sent
+
+
+@contextmanager
+def _lost_connections() -> Iterator[None]:
+    """What the server expects of them."""
+    try:
+        yield
+    except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
 
 
 class _Tracebacks(logging.Handler):

@@ -17,7 +17,7 @@ from autorecovery.settings import process_settings
 from metadata.cluster import init_new_cluster
 from metadata.ledgers import Ledgers
 from metadata.memory import MemoryMetadata
-from metadata.model import Fragment, LedgerMetadata
+from metadata.model import Fragment, LedgerMetadata, LedgerState
 from metadata.paths import LayoutType
 from metadata.underreplication import UnderReplication
 from metadata.uri import parse_metadata_uri
@@ -33,7 +33,7 @@ from runtime.metrics import Registry
 from runtime.properties import parse_properties
 from tests.console.test_app import Cluster, Panel
 from tests.console.test_app import Ledgers as ConsoleLedgers
-from wire.types import BookieId, DigestType, LedgerId
+from wire.types import NO_ENTRY, BookieId, DigestType, LedgerId
 
 TOKEN = "0123456789abcdef"
 #: They look at disks, at files or at other bookies, which is not what is tried here.
@@ -107,7 +107,7 @@ async def _context() -> Any:
         store=store,
         marks=marks,
         cluster=SimpleNamespace(root=_URI.root),
-        client=SimpleNamespace(ledgers=_ReadOnly(ledgers), bookies=lambda: bookies),
+        client=SimpleNamespace(ledgers=_ReadOnly(ledgers), bookies=lambda: bookies, chance=chance),
     )
 
 
@@ -130,6 +130,8 @@ def _ledger() -> LedgerMetadata:
         write_quorum=1,
         ack_quorum=1,
         fragments=(Fragment(0, (_BOOKIE,)),),
+        state=LedgerState.CLOSED,
+        last_entry_id=NO_ENTRY,
         digest_type=DigestType.CRC32C,
         password=b"secret",
     )

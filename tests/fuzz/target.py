@@ -29,7 +29,10 @@ class Target(NamedTuple):
 
     def keep(self, inputs: Iterable[bytes]) -> None:
         lines = sorted({data.hex() or "-" for data in inputs}, key=lambda line: (len(line), line))
-        self.corpus.write_text("".join(f"{line}\n" for line in lines))
+        if lines:
+            self.corpus.write_text("".join(f"{line}\n" for line in lines))
+        else:
+            self.corpus.unlink(missing_ok=True)
 
 
 def judged(parse: Callable[[bytes], object], data: bytes) -> object:

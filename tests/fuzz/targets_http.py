@@ -49,6 +49,9 @@ def _admin_seeds() -> Iterable[bytes]:
         yield bytes([number % 4]) + request
         if not request.startswith((b"GET", b"HEAD")):
             yield b"\0" + head + b"\r\n" + _TOKEN.removesuffix(b"\r\n") + blank + body
+    for query in ("metadata?ledger_id=7", "read?ledger_id=7",
+                  "read?ledger_id=7&encoding=base64&page=2&end_entry_id=5"):  # fmt: skip
+        yield b"\0" + raw_request("GET", f"/api/v1/ledger/{query}")
 
 
 def _console_seeds() -> Iterable[bytes]:
@@ -56,6 +59,7 @@ def _console_seeds() -> Iterable[bytes]:
                    "/console/ledgers?before=9&count=5", "/console/ledgers/7"):  # fmt: skip
         yield b"\0" + raw_request("GET", target)
         yield b"\1" + raw_request("GET", target, more=b"Sec-Fetch-Site: cross-site\r\n")
+        yield b"\0" + raw_request("GET", target) + b"behind"
     for target, body in (
         ("/console/ledgers/7/entries", b'{"password": "\\ud800", "first": "0", "count": 5}'),
         ("/console/bookies/127.0.0.1:3181/faults", b'{"fault": "pause"}'),
