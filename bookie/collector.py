@@ -15,7 +15,7 @@ Errors end a round. The next one begins from nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 #: event loop if it has to be looked up. Fewer would take more checkpoints; a thousand stalled the
 #: loop for 30 ms.
 DROP_MAX: Final = 100
+_FREED_AT_ONCE: Final = 10_000
 
 
 class LedgerRecord(Protocol):
@@ -208,7 +209,12 @@ class Collector:
             self._storage.drop(gone, self._now_ms())
             found.dropped += gone
         await self._resume(local.unfinished, found)
-        await self._drop_surplus(sorted(set(local.living) - set(candidates)), found)
+        absent = frozenset(candidates)
+        living = (ledger_id for ledger_id in local.living if ledger_id not in absent)
+        await self._drop_surplus(living, found)
+        while local.living:  # ours alone by now; freed at once, a million would stall the loop
+            del local.living[-_FREED_AT_ONCE:]
+            await trio.lowlevel.checkpoint()
 
     async def _list(self) -> Listing:
         """The ledgers here, by the engine's garbage threads: it may take a while."""
@@ -242,8 +248,9 @@ class Collector:
     def _resume_one(self, ledger_id: int) -> None:
         self._storage.resume_drop([ledger_id])
 
-    async def _drop_surplus(self, living: Sequence[int], found: Round) -> None:
-        """Closed ledgers that name this bookie no longer."""
+    async def _drop_surplus(self, living: Iterable[int], found: Round) -> None:
+        """Closed ledgers that name this bookie no longer. `living` may be long, and is not looked
+        at before it is time."""
         every = self._options.over_replicated_seconds
         if every <= 0 or trio.current_time() - self._looked_at < every:
             return

@@ -29,7 +29,6 @@ class Comparison:
     """
 
     def __init__(self, local: Sequence[int]) -> None:
-        assert all(a < b for a, b in pairwise(local)), "local ledgers ascend"
         self._local = local
         self._at = 0
         self._previous = -1
@@ -49,7 +48,10 @@ class Comparison:
         self.listed_count += len(present)
         start = self._at
         self._at = bisect_right(self._local, self._previous, start)
-        return [ledger for ledger in self._local[start : self._at] if ledger not in present]
+        passed = self._local[start : self._at]
+        # Range by range, not all at the beginning: a million would stall the event loop.
+        assert all(a < b for a, b in pairwise(passed)), "local ledgers ascend"
+        return [ledger for ledger in passed if ledger not in present]
 
     def finish(self) -> Sequence[int]:
         """The listing is complete: everything behind its end is absent from it."""

@@ -256,15 +256,18 @@ class Upkeep:
         if len(request.found) < len(self.garbage):
             return
         self._listings.remove(request)
-        merged = Listing([], [], [])
-        for listing in request.found.values():
-            if isinstance(listing, LedgerError):
-                request.done(listing)
-                return
-            for into, part in zip(merged, listing, strict=True):
-                into.extend(part)
-        for part in merged:
-            part.sort()
+        if isinstance(found, Listing) and len(self.garbage) == 1:
+            merged = found  # in order, as the index is: a million would take long to sort
+        else:
+            merged = Listing([], [], [])
+            for listing in request.found.values():
+                if isinstance(listing, LedgerError):
+                    request.done(listing)
+                    return
+                for into, part in zip(merged, listing, strict=True):
+                    into.extend(part)
+            for part in merged:
+                part.sort()
         self._forgettable = deque(merged.forgettable)
         self._forget_some()
         request.done(merged)
