@@ -6,6 +6,7 @@ Reader and partitions are pickled as they are on their way to an executor.
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -245,7 +246,12 @@ def test_plan_that_is_too_large_says_which_size_would_fit(cluster: LiveCluster) 
         ).partitions()
 
 
-def test_metadata_store_that_is_away_fails_with_its_code(cluster: LiveCluster) -> None:
+def test_metadata_store_that_is_away_fails_with_its_code(
+    cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long does a client wait for its session, ten seconds unless it is told otherwise.
+    impatient = partial(LedgerClient, session_seconds=1.0)
+    monkeypatch.setattr("spark.planning.LedgerClient", impatient)
     texts = {
         "metadataServiceUri": "zk://127.0.0.1:1/ledgers", "ledgers": "1", "retryRounds": "0",
     }  # fmt: skip

@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -283,9 +284,12 @@ def test_reader_takes_no_connection_along_when_it_is_pickled(
 
 
 def test_metadata_outage_is_nothing_new_for_a_while_and_then_an_error(
-    cluster: LiveCluster, client: LedgerClient
+    cluster: LiveCluster, client: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bookies stay; only the way to ZooKeeper is cut."""
+    # An outage is noticed after the time of a session: two seconds, where ten are usual.
+    impatient = partial(LedgerClient, session_seconds=2.0)
+    monkeypatch.setattr("spark.follow.blocking.LedgerClient", impatient)
 
     async def main() -> None:
         ledger = await trio.to_thread.run_sync(made, client)
