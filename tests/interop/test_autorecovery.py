@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -55,11 +56,19 @@ class Loss:
     growing: LedgerWriter
 
     def kill(self) -> None:
-        """The writer of the growing ledger notices, and replaces the bookie itself."""
+        """The writer of the growing ledger notices, and replaces the bookie itself.
+
+        Its adds are confirmed before that is done. Whoever does not wait for it lets a busy machine
+        decide whether a worker finds the ledger as a dead writer would have left it.
+        """
         self.victim.kill()
         more = payloads(20, "more")
         self.growing.append_many(more)
         self.written.entries[self.growing.id] += more
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.victim.bookie_id in self.growing.metadata.last_fragment.ensemble:
+            assert time.monotonic() < deadline, "the writer keeps a bookie that is dead"
+            time.sleep(0.05)
 
     async def heal(self, context: RecoveryContext) -> None:
         lost = self.victim.bookie_id
