@@ -35,7 +35,8 @@ def test_killed_executor_changes_no_result(cluster: LiveCluster, tmp_path: Path)
     And no Java but the one that pip brings, on which Spark does not start without our launcher.
     """
     environment = {**os.environ, "PATH": path_without_java(tmp_path / "bin")}
-    environment.pop("JAVA_HOME", None)
+    for name in ("JAVA_HOME", "SPARK_HOME"):  # those of the session of the other tests
+        environment.pop(name, None)
     ledger = written(cluster, payloads(3000, 1000), password=b"secret", digest_type=DigestType.HMAC)
 
     done = subprocess.run(
