@@ -10,6 +10,7 @@ Only `runtime.http` imports this module: Hypercorn is not installed everywhere.
 from __future__ import annotations
 
 import h11
+from hypercorn.events import Closed
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import TCPServer
@@ -44,6 +45,12 @@ class _Http1(H11Protocol):
         """Whatever it was, it is answered as HTTP/1.1."""
 
     async def _create_stream(self, request: h11.Request) -> None:
+        if request.method != request.method.upper():
+            # Methods are told apart by case, but Hypercorn writes them all in capitals; then `Head`
+            # has no body for the one half of it, and one for the other.
+            await self._send_error_response(400)
+            await self.send(Closed())
+            return
         kept = [(name, value) for name, value in request.headers if name != b"upgrade"]
         if len(kept) < len(request.headers):
             request = h11.Request(

@@ -168,6 +168,18 @@ async def test_wish_for_another_protocol_is_ignored(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("method", [b"Head", b"get", b"pUT"])
+async def test_method_in_small_letters_is_none(
+    method: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by fuzzing: `Head` was answered as HEAD by half of the server, and then a traceback."""
+    async with served() as port:
+        found = await ask(port, b"%s / HTTP/1.1\r\nHost: x\r\n\r\n" % method + GET % b"/")
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert found.count(b"HTTP/1.1") == 1
+    assert not caplog.records
+
+
 async def test_http_2_is_not_spoken(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as port:
         found = await ask(port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
