@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import tempfile
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from runtime import jaas
 from tests.fuzz.http_connection import quiet
@@ -106,6 +108,7 @@ def _check_jaas(read: object, path: str, data: bytes) -> None:
 def _file() -> str:
     descriptor, path = tempfile.mkstemp(prefix="quire-fuzz-")
     os.close(descriptor)
+    atexit.register(Path(path).unlink, missing_ok=True)
     return path
 
 
