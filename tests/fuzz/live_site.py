@@ -33,6 +33,9 @@ from wire.types import BookieId, DigestType, LedgerId
 
 #: The neighbour's ledger: no captured frame names it, and it has a key of its own.
 LEDGER_ID = LedgerId(0x5EED_0000_0001)
+#: Full after the first tenth. With the default ones memory grows for six million frames, and a leak
+#: would hide behind that.
+SMALL_CACHES = {"dbStorage_writeCacheMaxSizeMb": 16, "dbStorage_readAheadCacheMaxSizeMb": 8}
 #: Rounds of the collector are part of the attack; a second one confirms each.
 COLLECT_MS = 60_000
 USER, PASSWORD = "bookkeeper-neighbour", "known to the neighbour"
@@ -96,7 +99,7 @@ def _answer(payload: bytes, version: int) -> bytes:
 async def prepared(folder: Path, plan: Plan) -> tuple[Site, Entrance | None, int]:
     """A cluster with one bookie, not started yet; its port for HTTP."""
     http_port = free_port()
-    changes = {"gcWaitTime": COLLECT_MS} | _tls(folder)
+    changes = {"gcWaitTime": COLLECT_MS} | SMALL_CACHES | _tls(folder)
     if plan.http:
         changes |= _http(folder, http_port)
     if plan.guarded:
