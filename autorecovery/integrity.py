@@ -49,7 +49,7 @@ class LimboBookie(Protocol):
 
     @property
     def started_ms(self) -> int:
-        """When this life began; older ledgers may have been lost."""
+        """When this life began, by the store's clock; older ledgers may have been lost."""
 
     async def ledgers_in_limbo(self) -> Collection[LedgerId]: ...
 

@@ -8,15 +8,21 @@ it may serve; the check (`autorecovery/integrity.py`) heals ledger after ledger 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
 
 import trio
 
 from bookie.server import LostBookie, RunningBookie
 from metadata.ledgers import Ledgers
+from metadata.paths import ClusterPaths
+from metadata.store import StoreUnavailableError
 from wire.types import BookieId, LedgerId
 
 #: States looked at before other tasks get their turn.
-_STEP: int = 1000
+_STEP: Final = 1000
+#: Between two looks for our own registration, if the session was lost right after it.
+_RETRY_SECONDS: Final = 1.0
 
 
 class RunningLimbo:
@@ -25,6 +31,23 @@ class RunningLimbo:
     def __init__(self, running: RunningBookie, *, started_ms: int) -> None:
         self._running = running
         self._started_ms = started_ms
+
+    @classmethod
+    async def of(cls, running: RunningBookie) -> RunningLimbo:
+        """A life begins when the bookie registers, and by the store's clock.
+
+        Ledgers are dated by that clock, too. By a clock of ours that is ahead, a ledger that was
+        just made, and has no entry yet, would be one that was lost: its writer would be fenced.
+        """
+        paths = ClusterPaths(running.cluster.root)
+        own = running.identity.bookie_id
+        while True:
+            for readonly in (False, True):
+                with suppress(StoreUnavailableError):
+                    stat = await running.metadata.exists(paths.registration(own, readonly=readonly))
+                    if stat is not None:
+                        return cls(running, started_ms=stat.created_ms)
+            await trio.sleep(_RETRY_SECONDS)
 
     @property
     def bookie_id(self) -> BookieId:

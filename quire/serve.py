@@ -7,7 +7,6 @@ meant for another of them is known here, and left to it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -122,7 +121,7 @@ def _integrity_beside(settings: Settings) -> Extension:
 
     @asynccontextmanager
     async def extension(running: RunningBookie) -> AsyncIterator[None]:
-        limbo = RunningLimbo(running, started_ms=time.time_ns() // 1_000_000)
+        limbo = await RunningLimbo.of(running)
         async with healing_bookie(process, limbo, registry=running.registry):
             yield
 

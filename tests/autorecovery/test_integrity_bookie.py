@@ -44,3 +44,17 @@ async def test_limbo_is_entered_listed_and_ended_on_a_real_bookie(autojump_clock
         assert await status(3) is Status.NO_ENTRY
         await local.end_check()
         client.close()
+
+
+async def test_the_life_of_a_bookie_is_dated_by_the_clock_that_dates_ledgers(
+    autojump_clock: Clock,
+) -> None:
+    """F61: by a clock that is ahead, ledgers made since would count as lost, and be fenced."""
+    site = Site()
+    await site.initialise()
+    async with site.serving() as running:
+        local = await RunningLimbo.of(running)
+        registration = f"{running.cluster.root}/available/{local.bookie_id}"
+        stat = await running.metadata.exists(registration)
+        assert stat is not None
+        assert local.started_ms == stat.created_ms

@@ -107,7 +107,7 @@ class BookieProcess:
     async def _healing(self, running: RunningBookie) -> AsyncIterator[None]:
         async with healing_bookie(
             recovery_settings(self.world, f"{self.name}.heal"),
-            limbo.RunningLimbo(running, started_ms=self.world.clocks.now_ms(self.name)),
+            await limbo.RunningLimbo.of(running),
             registry=running.registry,
             network=self.world.network.host(self.host),
         ):
