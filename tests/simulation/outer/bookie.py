@@ -64,6 +64,7 @@ class BookieProcess:
         #: Some of its disk, or all of it, and perhaps for good.
         self.has_lost = False
         self.is_gone = False
+        self.was_wiped = False  # of everything, in the end
         self.is_half_wiped = False
         self.has_answered_fence = False
         self.acknowledged: set[int] = set()
@@ -318,6 +319,7 @@ class BookieProcess:
         self.crash(Keep.NONE, silent=self.world.plan.silent)
         self.world.tell(f"{self.name} has lost {part}")
         self.drive.wipe(part)
+        self.was_wiped = True
         self.is_half_wiped = part != "everything"
         self._forget()
 

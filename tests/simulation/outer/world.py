@@ -223,7 +223,7 @@ class OuterWorld:
         for found in metadata.ranges():
             for slot, name in enumerate(found.fragment.ensemble):
                 bookie = self.bookies[name]
-                if not self.recoveries and not (self.plan.wipes and bookie.has_lost):
+                if not self.recoveries and not bookie.was_wiped:
                     continue
                 assert found.last_entry_id is not None
                 first, last = found.fragment.first_entry_id, found.last_entry_id
