@@ -67,5 +67,4 @@ class Alarms:
         while self._set and self._set[0][0] <= now and self._budget >= 1:
             _, _, mail = heappop(self._set)
             self._budget -= 1
-            mail.alarm_at = math.inf
-            mail.wake()
+            mail.ring()

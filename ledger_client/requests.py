@@ -132,6 +132,7 @@ class Mailbox:
     def __init__(self) -> None:
         self.is_closed = False
         self.alarm_at = math.inf  # when `Alarms` wakes the owner
+        self._has_rung = False
         self._answers: list[Answer] = []
         self._arrived = trio.Event()
 
@@ -141,6 +142,17 @@ class Mailbox:
 
     def wake(self) -> None:
         self._arrived.set()
+
+    def ring(self) -> None:
+        """The moment has come that the owner wanted to be woken at."""
+        self.alarm_at = math.inf
+        self._has_rung = True
+        self._arrived.set()
+
+    def has_rung(self) -> bool:
+        """Whether that is so since this was asked last."""
+        has_rung, self._has_rung = self._has_rung, False
+        return has_rung
 
     def close(self) -> None:
         """The client is going away: the owner is woken for the last time."""

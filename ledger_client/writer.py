@@ -333,8 +333,9 @@ class LedgerWriter:
                 self._obey(self._core.on_answers(map(_add_answer, answers), now))
             while self._events:
                 self._obey(self._events.popleft()())
-            self._obey(self._core.tick(now))
-            self._take_payloads(now)
+            self._take_payloads(now)  # before an alarm is heard: entries carry the LAC that is due
+            if self._mail.has_rung():
+                self._obey(self._core.tick(now))
             if self._has_given_ids and self._core.held_from != self._told_held_from:
                 # Somebody who waits for room may be the one whom all that is held waits for.
                 self._told_held_from = self._core.held_from

@@ -74,3 +74,21 @@ async def test_crowd_of_alarms_rings_within_the_budget_and_whole(
         assert sum(moment < 0.02 for moment in rung) <= RINGS_AT_ONCE + 0.02 * RINGS_PER_SECOND
         late = RINGS_AT_ONCE * 2 / RINGS_PER_SECOND
         assert late <= max(rung) <= late * 1.1 + 0.1
+
+
+async def test_owner_can_tell_its_alarm_from_other_news(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Only an alarm has been paid for out of the budget."""
+    async with running() as alarms:
+        mail, start = Mailbox(), trio.current_time()
+        alarms.wake_at(mail, start + 0.01)
+        mail.wake()
+        await mail.wait()
+        assert not mail.has_rung()
+        assert await rings_at(mail) == start + 0.01
+        assert mail.has_rung()
+        assert not mail.has_rung()
+        alarms.wake_at(mail, start)  # it has passed already
+        await mail.wait()
+        assert mail.has_rung()
