@@ -1,1 +1,1 @@
-"""The outer ring: the real bookie, client and metadata code on memory and a virtual clock."""
+"""The outer ring: real bookies, clients and autorecovery on memory and a virtual clock."""
