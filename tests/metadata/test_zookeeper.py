@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -63,6 +64,14 @@ async def test_a_new_session_has_the_credentials_too() -> None:
         await expire(store)
         await store.wait_session_lost(session)
         assert (await store.get(f"{root}/private")).data == b"x"
+
+
+async def test_chance_in_a_session_is_not_drawn_from_the_generator_that_all_share() -> None:
+    """Nobody may draw in the middle of an example of hypothesis: that makes it fail."""
+    before = random.getstate()
+    async with opened_store() as store:
+        await store.exists("/")  # connecting and every wait for an answer draw once
+    assert random.getstate() == before
 
 
 async def test_private_nodes_need_credentials() -> None:
