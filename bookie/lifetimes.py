@@ -79,8 +79,6 @@ class BookieShell:
     resolver: Resolver
     #: Replay in a thread, so that signals and logs go on meanwhile.
     in_thread: bool = True
-    #: Which boot of which machine this is; empty if that cannot be known.
-    boot_id: str = ""
 
 
 class Fatal:

@@ -166,28 +166,28 @@ async def _start(
     store = await stack.enter_async_context(
         opened_storage(settings, shell, bookie, mode, fatal, has_lost=stamp is not None)
     )
-    if store.needs_integrity_check:
-        if prepare is None and settings.storage.accept_loss:
+    if store.has_forgotten:
+        if prepare is None:
             # What only the lost part knew is not in limbo: it would be denied, and its fences gone.
             raise LedgerError(
-                "a loss was accepted, but which ledgers it hit only the metadata can tell: start "
-                "the bookie with `quire bookie`, skipReplayJournalInvalidRecord=true and "
-                "dataIntegrityChecking=true"
+                "entries may be lost here, and which ledgers that hit only the metadata can tell: "
+                "start the bookie with `quire bookie` and dataIntegrityChecking=true"
             )
+        await prepare(
+            LostBookie(
+                identity=identity,
+                cluster=cluster,
+                store=store,
+                metadata=metadata,
+                chance=shell.chance,
+            )
+        )
+        store.remembered()
+    if store.needs_integrity_check:
         _log.warning(
             "entries may be lost here: ledgers are in limbo until an integrity check has found "
             "what is missing; run it with `quire bookie` and dataIntegrityChecking=true"
         )
-        if prepare is not None:
-            await prepare(
-                LostBookie(
-                    identity=identity,
-                    cluster=cluster,
-                    store=store,
-                    metadata=metadata,
-                    chance=shell.chance,
-                )
-            )
     if stamp is not None:
         stamp()
     registry.add_source(partial(samples, bookie))
@@ -218,7 +218,7 @@ async def _start(
         metadata, cluster.root, identity.bookie_id, info, chance=shell.chance
     )
     last_session = LastSession(
-        shell.storage.files, settings.storage.ledger_directories[0], shell.boot_id
+        shell.storage.files, settings.storage.ledger_directories[0], shell.storage.boot_id
     )
     await stack.enter_async_context(registered(registration, mode, metadata, last_session))
     await stack.enter_async_context(background(collector.run))

@@ -65,6 +65,7 @@ def real_shell(settings: BookieSettings, metadata: MetadataConfig) -> BookieShel
         files=OSFileSystem(),
         open_index=partial(open_index, options=settings.storage.index_options()),
         workers=ThreadWorkers(),
+        boot_id=boot_id(),
     )
     return BookieShell(
         storage=storage,
@@ -77,7 +78,6 @@ def real_shell(settings: BookieSettings, metadata: MetadataConfig) -> BookieShel
         ),
         chance=random.Random(),
         resolver=Resolver(),
-        boot_id=boot_id(),
     )
 
 

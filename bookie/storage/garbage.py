@@ -20,7 +20,7 @@ from bookie.core.letting_go import let_go
 from bookie.storage.compactor import Compactor
 from bookie.storage.entry_log_format import log_name
 from bookie.storage.garbage_values import GarbageOptions, GarbageStatistics, Listing, Phase
-from bookie.storage.index_format import NEEDS_INTEGRITY_CHECK_KEY, LogState
+from bookie.storage.index_format import LogState
 from bookie.storage.index_interface import IndexFailedError, TransientIndexError
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory, is_full
@@ -148,8 +148,8 @@ class GarbageWorker:
             self._is_index_asked = True
             self._requests.append(lambda: _Job(Phase.TIDYING, self._compact_index()))
 
-    def forget_integrity_check(self) -> None:
-        self._requests.append(lambda: _Job(Phase.REMOVING, self._forget_integrity_check()))
+    def clear_flag(self, key: bytes) -> None:
+        self._requests.append(lambda: _Job(Phase.REMOVING, self._clear_flag(key)))
 
     @property
     def is_idle(self) -> bool:
@@ -327,8 +327,8 @@ class GarbageWorker:
     def _is_dropped(self, run: IndexedRun) -> bool:
         return run.sequence <= self._drops.get(run.ledger_id, -1)
 
-    def _forget_integrity_check(self) -> Iterator[None]:
-        self.directory.table.apply([(NEEDS_INTEGRITY_CHECK_KEY, None, {})])
+    def _clear_flag(self, key: bytes) -> Iterator[None]:
+        self.directory.table.apply([(key, None, {})])
         self.directory.table.flush()
         yield
 

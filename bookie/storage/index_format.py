@@ -28,8 +28,13 @@ FORMAT_KEY: Final = b"Sformat"
 STORE_ID_KEY: Final = b"Sstore-id"
 NEEDS_INTEGRITY_CHECK_KEY: Final = b"Sneeds-integrity-check"
 CLEAN_SHUTDOWN_KEY: Final = b"Sclean-shutdown"
-#: The index was made anew from the logs, and no start since has completed its replay.
+#: What it says is in doubt, because it was made anew from the logs or the journal has lost its end,
+#: and no start since has completed its replay.
 REBUILT_KEY: Final = b"Srebuilt"
+#: Ledgers may have been here that nothing here knows any more, and nobody has asked the metadata.
+FORGOTTEN_KEY: Final = b"Sforgotten"
+#: The boot in which adds are acknowledged without a sync; the next one has lost what was in memory.
+UNSYNCED_KEY: Final = b"Sunsynced"
 
 _RUN_KEY = struct.Struct(">cQQQ")  # R, ledger, last entry, location
 _LEDGER_KEY = struct.Struct(">cQ")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bookie.core.write_cache import WriteCache
 from bookie.storage.index_format import (
+    FORGOTTEN_KEY,
     NEEDS_INTEGRITY_CHECK_KEY,
     REBUILT_KEY,
     decode_flag,
@@ -29,7 +30,10 @@ def put_all_in_limbo(
     """
     for directory in directories:
         index = directory.index
-        piece: list[Change] = [(NEEDS_INTEGRITY_CHECK_KEY, encode_flag(True))]
+        piece: list[Change] = [
+            (NEEDS_INTEGRITY_CHECK_KEY, encode_flag(True)),
+            (FORGOTTEN_KEY, encode_flag(True)),
+        ]
         for ledger_id, state in index.ledger_states():
             if state.tombstone is not None:
                 continue
@@ -52,7 +56,8 @@ def put_all_in_limbo(
 def finish_rebuild(
     directories: Sequence[LedgerDirectory], ledgers: Ledgers, cache: WriteCache, replay: Replay
 ) -> None:
-    """The first start after a rebuild: what the journals brought goes into limbo as well.
+    """The first start after a rebuild, or after a power loss without syncs: what the journals
+    brought goes into limbo as well.
 
     Their records may end a limbo of before, and may speak of ledgers that no log knows. Only when
     the limbo is in the index is it a start like any other; a crash before that begins anew.

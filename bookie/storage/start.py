@@ -21,13 +21,16 @@ from bookie.storage.engine_values import EngineCallbacks, EngineOptions
 from bookie.storage.garbage_values import GarbageOptions
 from bookie.storage.index_format import (
     CLEAN_SHUTDOWN_KEY,
+    FORGOTTEN_KEY,
     MARK_KEY,
     NEEDS_INTEGRITY_CHECK_KEY,
+    REBUILT_KEY,
+    UNSYNCED_KEY,
     LogMark,
     decode_flag,
     encode_flag,
 )
-from bookie.storage.index_interface import DamagedIndexError, Index, OpenIndex
+from bookie.storage.index_interface import Change, DamagedIndexError, Index, OpenIndex
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalCallbacks, JournalOptions
 from bookie.storage.journal_reader import ReplayEnd
@@ -76,6 +79,8 @@ class Shell:
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     sleep: Callable[[float], None] = time.sleep
     new_store_id: Callable[[], bytes] = lambda: os.urandom(16)
+    #: Which boot of which machine this is; empty if that cannot be known.
+    boot_id: str = ""
 
 
 class Store:
@@ -88,17 +93,25 @@ class Store:
         *,
         replayed: ReplayStatistics,
         needs_integrity_check: bool,
+        has_forgotten: bool,
     ) -> None:
         self.engine = engine
         self.store_files = files
         self.replayed = replayed
         self.needs_integrity_check = needs_integrity_check
+        #: Ledgers may have been here that it does not know. It must not be asked for them.
+        self.has_forgotten = has_forgotten
+
+    def remembered(self) -> None:
+        """Every ledger that the metadata expects here is known again, in limbo if need be."""
+        self.has_forgotten = False
+        self.engine.upkeep.clear_flag(FORGOTTEN_KEY)
 
     def integrity_checked(self) -> None:
         """Every ledger was compared with its metadata and the other bookies, and limbo lifted
         where nothing is missing: do not ask for it at the next start."""
         self.needs_integrity_check = False
-        self.engine.upkeep.integrity_checked()
+        self.engine.upkeep.clear_flag(NEEDS_INTEGRITY_CHECK_KEY)
 
     def finish_close(self) -> None:
         """After `Engine.close` has called back and the workers have stopped: say it was clean."""
@@ -182,10 +195,19 @@ def _open(
         )
     marks, lost = _marks(store, shell, opened, journal_count, clean, options.accept_loss)
     store.stamp()
+    doubts: list[Change] = []
+    if not was_clean and _lost_power(opened, shell.boot_id):
+        _log.warning(
+            "the journal was not synced (journalSyncData=false), the bookie was not stopped "
+            "cleanly, and the machine was started since: entries may be lost"
+        )
+        doubts.append((REBUILT_KEY, encode_flag(True)))
+    if not options.journal.sync_data:
+        doubts.append((UNSYNCED_KEY, shell.boot_id.encode()))
     for index, mark in zip(opened, marks, strict=True):
         # A directory has its mark before it has anything else: one without a mark is new, and may
         # take the others' mark for its own. And with "not clean" goes the list of journals.
-        index.apply([(MARK_KEY, mark.encode()), (CLEAN_SHUTDOWN_KEY, encode_flag(False))])
+        index.apply([(MARK_KEY, mark.encode()), (CLEAN_SHUTDOWN_KEY, encode_flag(False)), *doubts])
         index.flush()
 
     fill: list[Callable[[], float]] = []
@@ -281,9 +303,30 @@ def _open(
     )
     fill.append(lambda: engine.fill)
     watch.append(engine.upkeep.journal.note)
+    if options.journal.sync_data and any(index.get(UNSYNCED_KEY) is not None for index in opened):
+        engine.upkeep.clear_flag(UNSYNCED_KEY)  # the journals have synced what was replayed
     engine.checkpoint()
-    needs_check = any(decode_flag(index.get(NEEDS_INTEGRITY_CHECK_KEY)) for index in opened)
-    return Store(engine, store, replayed=replay.statistics, needs_integrity_check=needs_check)
+    return Store(
+        engine,
+        store,
+        replayed=replay.statistics,
+        needs_integrity_check=_has_flag(opened, NEEDS_INTEGRITY_CHECK_KEY),
+        has_forgotten=_has_flag(opened, FORGOTTEN_KEY),
+    )
+
+
+def _has_flag(indexes: Sequence[Index], key: bytes) -> bool:
+    return any(decode_flag(index.get(key)) for index in indexes)
+
+
+def _lost_power(indexes: Sequence[Index], boot_id: str) -> bool:
+    """Whether the last life left its promises to the memory of a machine that is gone.
+
+    A killed process leaves what it has written to the operating system. If nobody can tell whether
+    this is still the same one, it is not.
+    """
+    lives = [index.get(UNSYNCED_KEY) for index in indexes]
+    return any(life is not None and (not boot_id or life != boot_id.encode()) for life in lives)
 
 
 def _was_clean(index: Index) -> bool:

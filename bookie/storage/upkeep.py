@@ -193,10 +193,10 @@ class Upkeep:
             self.garbage[number].compact_index()
         self._wake()
 
-    def integrity_checked(self) -> None:
-        """Forget that an integrity check was wanted: it has been done."""
+    def clear_flag(self, key: bytes) -> None:
+        """Forget that something was wanted of the store's owner: it has been done."""
         for garbage in self.garbage:
-            garbage.forget_integrity_check()
+            garbage.clear_flag(key)
         self._wake()
 
     def suspend(self, kind: Kind) -> None:

@@ -106,6 +106,8 @@ class Machine:
         self.checkpoints: list[int] = []
         self.troubles: list[tuple[int, Exception | None]] = []
         self.store: Store | None = None
+        self.boot = 1
+        self.knows_boot = True
         self.workers = InlineWorkers()
         self.on_durable: Callable[[list[object]], None] = self.durable.extend
         self.on_news: Callable[[Ledger], None] = lambda ledger: None
@@ -130,6 +132,7 @@ class Machine:
             now_ms=lambda: int(self.now * 1000),
             sleep=lambda seconds: None,
             new_store_id=lambda: self.random.randbytes(16),
+            boot_id=f"boot {self.boot}" if self.knows_boot else "",
         )
         callbacks = EngineCallbacks(
             on_durable=lambda tokens: self.on_durable(tokens),
@@ -193,6 +196,7 @@ class Machine:
         `keep` and `keep_pieces` say exactly what the files and the indexes keep of that.
         """
         self.store = None
+        self.boot += power
         self.keep_power()
         self.files.crash(self.random, keep=keep or (Keep.SOME if power else Keep.ALL))
         # The index keeps its newest changes in the process: any end of them may be gone.

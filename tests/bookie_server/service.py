@@ -12,7 +12,7 @@ import trio
 from bookie.config import BookieConfig
 from bookie.identity import Resolver
 from bookie.lifetimes import BookieSettings, BookieShell
-from bookie.server import Extension, RunningBookie, run_bookie
+from bookie.server import Extension, Preparation, RunningBookie, run_bookie
 from bookie.storage.memory_index import MemoryIndexes
 from bookie.storage.start import Shell
 from bookie.storage_config import StorageConfig, UpkeepConfig
@@ -88,13 +88,13 @@ class Site:
                 now_ms=lambda: int(trio.current_time() * 1000),
                 sleep=lambda seconds: None,
                 new_store_id=lambda: self.chance.randbytes(16),
+                boot_id=self.boot_id,
             ),
             network=self.network.host("0.0.0.0"),
             open_metadata=self._open_metadata,
             chance=self.chance,
             resolver=FixedResolver(),
             in_thread=False,
-            boot_id=self.boot_id,
         )
 
     @asynccontextmanager
@@ -109,7 +109,11 @@ class Site:
 
     @asynccontextmanager
     async def serving(
-        self, *, extensions: Sequence[Extension] = (), **changes: object
+        self,
+        *,
+        extensions: Sequence[Extension] = (),
+        prepare: Preparation | None = None,
+        **changes: object,
     ) -> AsyncIterator[RunningBookie]:
         """A bookie that runs until the block ends, and then stops properly."""
         self.stop = trio.Event()
@@ -128,6 +132,7 @@ class Site:
                     self.stop,
                     readiness=Readiness(callback=ready.set),
                     extensions=[keep, *extensions],
+                    prepare=prepare,
                 )
             except Exception as error:
                 self.ended = error

@@ -173,13 +173,13 @@ class BookieProcess:
                 now_ms=world.clocks.of(self.name),
                 sleep=lambda seconds: None,
                 new_store_id=lambda: world.chance.randbytes(16),
+                boot_id=f"boot {self._boot}",
             ),
             network=WatchedHost(world.network.host(self.host), self),
             open_metadata=partial(world.store.open, self.name),
             chance=world.chance,
             resolver=_FixedResolver(self.host),
             in_thread=False,
-            boot_id=f"boot {self._boot}",
         )
 
     def _step_seconds(self, name: str) -> float:
