@@ -318,4 +318,6 @@ def rebuild_index_command(target: Target, dry_run: bool, yes: bool) -> None:
         for problem in report.problems:
             line("Problem", problem=problem)
     if not target.as_json:
+        if not dry_run:
+            say("Start the bookie with dataIntegrityChecking=true: it refuses to serve without.")
         say("-- Done rebuilding DBStorage locations index --")

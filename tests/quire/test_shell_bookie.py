@@ -142,6 +142,7 @@ def test_damage_is_found_and_a_rebuilt_index_passes_the_check(stopped: Path) -> 
     rebuilt = verb(stopped, "rebuild-db-ledger-locations-index", "--yes")
     first, last = rebuilt.lines[0], rebuilt.lines[-1]
     assert {first, last} <= apache("rebuild-db-ledger-locations-index")
+    assert "dataIntegrityChecking=true" in rebuilt.out
     checked = verb(stopped, "localconsistencycheck", "--json").json
     assert checked["problems"] == []
     assert checked["entries"] >= ENTRIES
