@@ -98,6 +98,7 @@ class UnderReplication:
         self._tree = MarkTree(store, self._paths, chance)
         self._held: dict[LedgerId, Lock] = {}
         self._unsure: set[LedgerId] = set()  # locks that may be ours without our knowing
+        self._settling = trio.Lock()
 
     async def open(self) -> None:
         """Make what is missing of the tree, and refuse a layout that we do not know."""
@@ -221,9 +222,12 @@ class UnderReplication:
 
         For repair by hand and for bookies that drop surplus copies, which must not meet.
         """
+        session = await self._store.require_session()
+        while self._unsure:  # an earlier answer was lost: the lock in our way may be our own
+            await self.settle()
         if ledger_id in self._held:
             return None
-        session = await self._store.require_session()
+        lock = self._held[ledger_id] = Lock(ledger_id, session)  # from now on nobody settles it
         try:
             await create_below(
                 self._store,
@@ -234,12 +238,12 @@ class UnderReplication:
                 session=session,
             )
         except NodeExistsError:
+            del self._held[ledger_id]
             return None
         except BaseException:  # cancelled or not answered: perhaps it is ours
+            del self._held[ledger_id]
             self._unsure.add(ledger_id)
             raise
-        lock = Lock(ledger_id, session)
-        self._held[ledger_id] = lock
         return lock
 
     async def holder(self, ledger_id: LedgerId) -> str | None:
@@ -363,15 +367,16 @@ class UnderReplication:
     async def settle(self) -> None:
         """Remove locks of our own session that no task of ours holds.
 
-        A lost answer leaves some behind, and they last as long as the session. Whoever picks work
-        need not care; whoever only calls `lock` has to call this now and then.
+        A lost answer leaves some behind, and they last as long as the session. Whoever takes
+        another lock need not care; whoever may not take one for long calls this now and then.
         """
-        for ledger_id in sorted(self._unsure):
-            session = await self._store.require_session()
-            if ledger_id not in self._held:
-                with suppress(SessionExpiredError):
-                    await self._delete_lock(ledger_id, session)
-            self._unsure.discard(ledger_id)
+        async with self._settling:  # or somebody else's look is behind the times when he deletes
+            for ledger_id in sorted(self._unsure):
+                session = await self._store.require_session()
+                if ledger_id not in self._held:
+                    with suppress(SessionExpiredError):
+                        await self._delete_lock(ledger_id, session)
+                self._unsure.discard(ledger_id)
 
     async def _delete_lock(self, ledger_id: LedgerId, session: SessionId) -> None:
         """Delete the lock if this session owns it.

@@ -229,6 +229,42 @@ async def test_a_release_that_was_cut_short_is_made_up_for() -> None:
 # ---------------------------------------------------------------------- sessions
 
 
+@pytest.mark.parametrize("outcome", [Outcome.ANSWER_LOST, Outcome.REQUEST_LOST])
+async def test_a_lock_whose_answer_was_lost_can_be_taken_by_the_one_who_asked(
+    outcome: Outcome,
+) -> None:
+    """Or who waits for it waits for a lock that is its own (simulation, outer ring, seed 150)."""
+    world = World()
+    world.script.add(Fault(outcome=outcome), verb="create", path=PATHS.lock(LedgerId(5)))
+    with pytest.raises(ConnectionLostError):
+        await world.mine.lock(LedgerId(5))
+    assert await world.mine.lock(LedgerId(5)) is not None
+    assert world.is_locked(LedgerId(5))
+
+
+async def test_a_lock_that_was_just_taken_is_not_given_back_as_a_doubtful_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """While somebody is about to delete the doubtful one, another task takes the ledger."""
+    world = World()
+    path = PATHS.lock(LedgerId(5))
+    world.script.add(Fault(outcome=Outcome.ANSWER_LOST), verb="create", path=path)
+    with pytest.raises(ConnectionLostError):
+        await world.mine.lock(LedgerId(5))
+    world.script.add(Fault(request_seconds=1.0), verb="delete", path=path)
+    locks: list[Lock | None] = []
+
+    async def take_it() -> None:
+        await trio.sleep(0.5)
+        locks.append(await world.mine.lock(LedgerId(5)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.mine.settle)
+        nursery.start_soon(take_it)
+    assert locks != [None]
+    assert world.is_locked(LedgerId(5))
+
+
 async def test_nothing_is_done_under_a_lock_that_is_lost(place: Place) -> None:
     async with place.connected() as one, place.connected() as two:
         await one.create(place.root)
