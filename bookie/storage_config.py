@@ -70,7 +70,9 @@ class StorageConfig:
         "journalSyncData",
         True,
         doc="Wait for the disk before an entry is acknowledged. False: a power loss takes "
-        "acknowledged entries.",
+        "acknowledged entries. A bookie that was not stopped cleanly and finds the machine "
+        "restarted then has every ledger in limbo, and starts with dataIntegrityChecking=true "
+        "only.",
     )
     journal_write: bool = option(
         "journalWriteData",
@@ -107,6 +109,13 @@ class StorageConfig:
         minimum=4,
         doc="Blocks of entry logs for sequential readers.",
         why=_FIXED_CACHES,
+    )
+    ledgers_in_memory: int = option(
+        "quire_ledgersInMemory",
+        100_000,
+        minimum=1000,
+        doc="Ledgers whose state stays in memory, half a KiB each; those of others is looked up "
+        "when they are used.",
     )
     index_cache_bytes: int = option(
         "dbStorage_rocksDB_blockCacheSize",
@@ -175,6 +184,7 @@ class StorageConfig:
             read_cache_bytes=self.read_cache_mib * _MIB,
             log_bytes=self.log_bytes,
             log_cached_bytes=self.log_cached_mib * _MIB,
+            ledgers_in_memory=self.ledgers_in_memory,
             journal_pending_bytes=self.journal_pending_mib * _MIB,
             reader_count=self.readers,
         )

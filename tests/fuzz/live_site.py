@@ -35,7 +35,11 @@ from wire.types import BookieId, DigestType, LedgerId
 LEDGER_ID = LedgerId(0x5EED_0000_0001)
 #: Full after the first tenth. With the default ones memory grows for six million frames, and a leak
 #: would hide behind that.
-SMALL_CACHES = {"dbStorage_writeCacheMaxSizeMb": 16, "dbStorage_readAheadCacheMaxSizeMb": 8}
+SMALL_CACHES = {
+    "dbStorage_writeCacheMaxSizeMb": 16,
+    "dbStorage_readAheadCacheMaxSizeMb": 8,
+    "quire_ledgersInMemory": 2000,
+}
 #: Rounds of the collector are part of the attack; a second one confirms each.
 COLLECT_MS = 60_000
 USER, PASSWORD = "bookkeeper-neighbour", "known to the neighbour"
