@@ -21,6 +21,7 @@ from bookie.commits import Commit
 from bookie.requests_v2 import RequestsV2
 from bookie.requests_v3 import RequestsV3
 from bookie.start_tls import take_tokens
+from bookie.storage.journal_format import JournalError
 from runtime import logs
 from runtime.sockets import ByteStream
 from runtime.tls_stream import TlsError, encrypt
@@ -226,9 +227,13 @@ class Connection:
         """Queue what was added for the journal, under one token; let the next one in."""
         commit, self._commit = self._commit, None
         if commit is not None:
-            committed = self.bookie.engine.commit(commit)
-            assert committed, "accepted adds were committed by somebody else"
-            self.owed += 1
+            try:
+                committed = self.bookie.engine.commit(commit)
+            except JournalError as error:  # nobody is answered any more; the bookie is about to end
+                self.close(str(error))
+            else:
+                assert committed, "accepted adds were committed by somebody else"
+                self.owed += 1
             self._refuse_at = None
         if self._admitted:
             self._admitted = False

@@ -138,3 +138,22 @@ async def test_cancelled_bookie_loses_nothing_that_it_acknowledged(
         client = await site.connect()
         found = await client.ask_v2(ReadRequest(ledger_id=LedgerId(1), entry_id=49))
         assert found.status is Status.OK
+
+
+async def test_add_that_comes_when_the_journal_has_just_failed_is_not_answered(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal's thread knows, the loop does not yet (simulation, outer ring, seed 1522)."""
+    site = await new_site()
+    async with site.serving() as running:
+        client = await site.connect()
+        await client.add_v2(1, 0)
+        assert (await client.answer_v2()).status is Status.OK
+        [journal] = running.store.engine.journals
+        journal.failure = JournalError("the disk is gone")
+        await client.add_v2(1, 1)
+        with pytest.raises(AssertionError, match="the bookie closed the connection"):
+            await client.answer_v2()
+        journal.failure = None
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

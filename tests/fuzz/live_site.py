@@ -38,6 +38,7 @@ LEDGER_ID = LedgerId(0x5EED_0000_0001)
 SMALL_CACHES = {
     "dbStorage_writeCacheMaxSizeMb": 16,
     "dbStorage_readAheadCacheMaxSizeMb": 8,
+    "dbStorage_rocksDB_blockCacheSize": 1 << 20,
     "quire_ledgersInMemory": 2000,
 }
 #: Rounds of the collector are part of the attack; a second one confirms each.
