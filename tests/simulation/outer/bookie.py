@@ -339,6 +339,8 @@ class BookieProcess:
 
     def heal(self) -> None:
         self.drive.heal()
+        if self._workers is not None:
+            self._workers.heal()
         if self.is_half_wiped:
             self.wipe_rest()
         self.restart()

@@ -22,6 +22,7 @@ class TimedWorkers:
         self._workers: list[_TimedWorker] = []
         self._inbox: deque[Callable[[], None]] = deque()
         self._news = trio.Event()
+        self._healed = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._is_over = False
 
@@ -49,8 +50,14 @@ class TimedWorkers:
                     self._inbox.popleft()()
             nursery.cancel_scope.cancel()
 
-    def step_seconds(self, name: str) -> float:
-        return self._step_seconds(name)
+    async def take_time(self, name: str) -> None:
+        """The time of a step; a disk that hangs does so no longer than until it is healed."""
+        with trio.move_on_after(self._step_seconds(name)):
+            await self._healed.wait()
+
+    def heal(self) -> None:
+        self._healed.set()
+        self._healed = trio.Event()
 
     def stop(self) -> None:
         was_over = self._is_over
@@ -95,7 +102,7 @@ class _TimedWorker:
     async def run(self) -> None:
         while not self._has_ended:
             await self._woken.wait()
-            await trio.sleep(self._workers.step_seconds(self._name))
+            await self._workers.take_time(self._name)
             self._woken = trio.Event()
             self._take_step()
 
