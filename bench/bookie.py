@@ -234,7 +234,8 @@ def run(figures: Figures, directory: Path, scale: float) -> None:
 
 def run_for_minutes(figures: Figures, directory: Path, minutes: float) -> None:
     with new_bookie(directory) as (conf, port), bookie_process(conf, port) as bookie:
-        sustained(bookie, figures, PLAIN_LEDGER, minutes)
+        free_bytes = shutil.disk_usage(directory).free
+        sustained(bookie, figures, PLAIN_LEDGER, minutes, disk_bytes=free_bytes // 2)
 
 
 def main() -> None:

@@ -21,6 +21,8 @@ GROWTH_MIB_MAX: Final = 10.0
 #: Adds of one generator run; then deletions, reads and the next run have their turn.
 ADDS_PER_RUN: Final = 200_000
 READS_PER_RUN: Final = 50_000
+#: What an entry of 1 KiB takes of the disk.
+ENTRY_BYTES: Final = 1100
 #: Alone and beside the crowd in turn, so often: a busy moment hits both.
 TURNS: Final = 3
 NAMES: Final = {"idle": "connections", "deaf": "never-readers", "slow": "slow readers"}
@@ -66,8 +68,12 @@ def beside_a_crowd(
     figures.add("memory of the bookie after the crowds, at most", bookie.memory_mib(), "MiB")
 
 
-def sustained(bookie: BookieProcess, figures: Figures, ledger_id: int, minutes: float) -> None:
-    """Adds and reads without a pause; resident memory every half minute."""
+def sustained(
+    bookie: BookieProcess, figures: Figures, ledger_id: int, minutes: float, disk_bytes: int
+) -> None:
+    """Adds and reads, as fast as fits into that much of the disk; resident memory every half
+    minute.
+    """
     ended = threading.Event()
     samples: list[float] = []
 
@@ -85,6 +91,8 @@ def sustained(bookie: BookieProcess, figures: Figures, ledger_id: int, minutes: 
             bookie.run("add_v2", ledger=ledger_id, first=added, count=ADDS_PER_RUN, payload=1024)
             bookie.run("read", ledger=ledger_id, first=added, count=READS_PER_RUN, payload=1024)
             added += ADDS_PER_RUN
+            due = minutes * 60 * added * ENTRY_BYTES / disk_bytes
+            time.sleep(max(0.0, began + due - time.monotonic()))
     finally:
         ended.set()
         watcher.join()
