@@ -136,6 +136,7 @@ class LedgerDirectory:
         self._make_room = make_room  # gives up the reserve; whether there was any
         self._slots = MarkSlots(files, path)
         self._log: EntryLogWriter | None = None
+        self._distrusted = -1  # a log in which damage was found
         self._ended: dict[int, tuple[LogState, int]] = {}  # logs that the index calls open yet
         self._log_ids = count(self._first_free_log_id())
         self._retrying = True
@@ -154,6 +155,10 @@ class LedgerDirectory:
         begin = run.start(start)
         log = self.logs.peek(run.log_id) or self.logs.get(run.log_id)
         return log.read_cached(run.start(end) - begin, run.body_offset + begin)
+
+    def distrust(self, log_id: int) -> None:
+        """Damage was found in this log: write no more to it, above all not what it has lost."""
+        self._distrusted = log_id
 
     def retry(self) -> None:
         self._retrying = True
@@ -209,6 +214,8 @@ class LedgerDirectory:
         size = begun.size if begun is not None else 0
         started_ms = self._now_ms()
         try:
+            if begun is not None and begun.log_id == self._distrusted:
+                self._roll(begun)
             written = self._write_runs(share)
             if self._log is not None and written:
                 self._log.sync()

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bookie.core.write_cache import WriteCache
@@ -31,6 +31,7 @@ from bookie.storage.index_format import (
     encode_flag,
 )
 from bookie.storage.index_interface import Change, DamagedIndexError, Index, OpenIndex
+from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.journal_format import JournalError
 from bookie.storage.journal_options import JournalCallbacks, JournalOptions
 from bookie.storage.journal_reader import ReplayEnd
@@ -229,6 +230,9 @@ def _open(
             zip(store.ledger_paths, opened, marks, reserves, strict=True)
         )
     ]
+    callbacks = replace(
+        callbacks, on_damage=partial(_note_damage, directories, callbacks.on_damage)
+    )
     for directory in directories:
         for problem in mend_logs(shell.files, directory, was_clean=was_clean):
             _log.error("%s", problem)
@@ -414,6 +418,17 @@ def _journal(
         now_ms=shell.now_ms,
         sleep=shell.sleep,
     )
+
+
+def _note_damage(
+    directories: Sequence[LedgerDirectory],
+    on_damage: Callable[[int, IndexedRun, Exception], None],
+    number: int,
+    run: IndexedRun,
+    error: Exception,
+) -> None:
+    directories[number].distrust(run.log_id)
+    on_damage(number, run, error)
 
 
 def _note_shortage(

@@ -500,6 +500,22 @@ def test_f69_rotten_run_header_of_an_unsealed_log_hides_nothing_behind_it() -> N
     assert len(machine.files.open(path).read(1 << 20, 0)) >= size, "nothing was cut off"
 
 
+def test_f69_copies_that_come_back_do_not_go_into_the_log_that_lost_them() -> None:
+    """Nothing in a log with a rotten header can be read (simulation, outer ring, seed 2565)."""
+    machine = running()
+    machine.add(1, [(0, b"copy")], None)
+    checkpoint(machine)
+    [directory] = machine.engine.directories
+    [path] = log_paths(directory, machine)
+    machine.files.flip(path, 600)
+    assert machine.read(1, 0) is Status.IO_ERROR
+    for _ in range(2):
+        assert machine.add_entry(1, 0, b"copy", None, flags=RECOVERY) is Status.OK
+        checkpoint(machine)
+        assert machine.read(1, 0) == b"copy"
+    assert len(log_paths(directory, machine)) == 2, "one damage, one new log"
+
+
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("keep", [Keep.ALL, Keep.NONE])
 def test_f70_deferred_entries_outlive_the_process_and_forced_ones_a_power_loss(
