@@ -83,6 +83,15 @@ def revive(bookie: PeerBookie, *clients: LedgerClient) -> None:
     )
 
 
+def is_readable(client: LedgerClient, ledger_id: int) -> bool:
+    """A bookie may be listed by a session that its kill has outlived, or not be dialled again yet:
+    after failures the next attempt waits for up to ten seconds."""
+    try:
+        return bool(read_all(client, ledger_id))
+    except UnreadableEntryError:
+        return False
+
+
 @row("kill -9 of a bookie under writes: ensemble change; restart; nothing lost", older=True)
 def test_killed_bookie_is_replaced(
     ours: LedgerClient, second: LedgerClient, make_client: MakeClient, cluster: PeerCluster
@@ -106,6 +115,7 @@ def test_killed_bookie_is_replaced(
 
     revive(victim, ours, second)
     # The only copy is on the bookie that was killed.
+    eventually(lambda: is_readable(second, alone.id), "the restarted bookie is connected again")
     assert read_all(second, alone.id) == payloads(20)
     java = make_client("admin", wire="v3")
     assert entries_of(java.open(writer.id).readEntries(0, 99)) == payloads(100)
