@@ -158,7 +158,9 @@ class LedgerDirectory:
 
     def distrust(self, log_id: int) -> None:
         """Damage was found in this log: write no more to it, above all not what it has lost."""
-        self._distrusted = log_id
+        log = self._log
+        if log is not None and log.log_id == log_id:  # the others are not written to anyway
+            self._distrusted = log_id
 
     def retry(self) -> None:
         self._retrying = True
