@@ -12,6 +12,7 @@ them fail.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -20,7 +21,14 @@ from bookie.core.ledger import Ledger
 from bookie.core.read_cache import BLOCK_BYTES_MAX, BlockKey, ReadCache
 from bookie.core.runs import Run, run_of
 from bookie.core.write_cache import Part, find, lowest
-from bookie.storage.blocks import Block, are_neighbours, checked_block, entries_at
+from bookie.storage.blocks import (
+    GAP_MAX,
+    Block,
+    checked_block,
+    entries_at,
+    positions_in,
+    rows_of,
+)
 from bookie.storage.indexed_run import IndexedRun
 from bookie.storage.ledger_directory import LedgerDirectory
 from wire.errors import LedgerError, Status
@@ -42,13 +50,13 @@ class Cold(NamedTuple):
     end: int
     ahead: bool = False  # nobody waits for it yet
 
-    def neighbours(self, entry_id: int) -> int:
-        """How many entries from this one on it surely holds, itself included."""
-        position = self.run.position(entry_id)
-        if not self.start <= position < self.end:
-            return 1
-        ids, _ = self.run.part(position, self.end)
-        return len(ids) if type(ids) is range else 1
+    def count_held(self, row: list[int]) -> int:
+        """How many ids of a row it holds, up to the first that it does not.
+
+        One at least: it was made for the first of them, which may stand for another (LAST_ENTRY).
+        """
+        ids, _ = self.run.part(self.start, self.end)
+        return len(positions_in(ids, row)) if row[0] >= ids[0] else 1
 
 
 class Batch(NamedTuple):
@@ -96,7 +104,7 @@ class Reads:
             return ledger.absent()
         entry = find(ledger, entry_id)
         if entry is None:
-            sequential = sequential or entry_id == ledger.last_read + 1
+            sequential = sequential or 0 < entry_id - ledger.last_read <= GAP_MAX
             found = self._block(ledger, entry_id, sequential=sequential)
             if not isinstance(found, Run):
                 return found
@@ -109,36 +117,38 @@ class Reads:
         return entry
 
     def read_run(self, ledger: Ledger, entry_ids: Sequence[int]) -> list[bytes | Status | Cold]:
-        """Many entries, each with its own answer; neighbours are cut out of their block at once."""
+        """Many entries, each with its own answer; those of one block are cut out of it at once."""
         answers: list[bytes | Status | Cold] = []
-        entry_ids = list(entry_ids)
-        at, count = 0, len(entry_ids)
-        low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
-        is_row = count > 1 and are_neighbours(entry_ids)
-        while at < count:
-            entry_id = entry_ids[at]
-            block = self.cache.latest(ledger.id, entry_id)
-            if block is None or entry_id >= low:
-                answer = self.read(ledger, entry_id, sequential=is_row)
-                answers.append(answer)
-                at += 1
-                if is_row and type(answer) is Cold and entry_id < low:
-                    # Whoever has to wait for a block has to wait for all that is wanted of it.
-                    covered = min(answer.neighbours(entry_id), count - at + 1, low - entry_id)
-                    answers += [answer] * (covered - 1)
-                    at += covered - 1
-                continue
-            position = block.position(entry_id)
-            length = min(block.neighbours(position), count - at, low - entry_id)
-            if not is_row and not are_neighbours(entry_ids[at : at + length]):
-                length = 1
-            answers += entries_at(block, position, length)
-            at += length
-            if block.leads:
-                self._read_ahead(ledger, block, position + length)
-            ledger.last_read = entry_id + length - 1
-            self.entries_read += length
+        for row in rows_of(list(entry_ids)):
+            self._read_row(ledger, row, answers)
         return answers
+
+    def _read_row(
+        self, ledger: Ledger, row: list[int], answers: list[bytes | Status | Cold]
+    ) -> None:
+        """Entries whose ids ascend, with small gaps at most."""
+        low = lowest(ledger) if ledger.exists else 0  # below it, the log has the newest copy
+        sequential = len(row) > 1
+        at = 0
+        while at < len(row):
+            block = self.cache.latest(ledger.id, row[at])
+            if block is None or row[at] >= low:
+                answer = self.read(ledger, row[at], sequential=sequential)
+                answers.append(answer)
+                if type(answer) is Cold and row[at] < low:
+                    # Whoever has to wait for a block has to wait for all that is wanted of it.
+                    more = answer.count_held(row[at : bisect_left(row, low)]) - 1
+                    answers += [answer] * more
+                    at += more
+                at += 1
+                continue
+            positions = positions_in(block.ids, row[at : bisect_left(row, low)])
+            answers += entries_at(block, positions)
+            at += len(positions)
+            if block.leads:
+                self._read_ahead(ledger, block, positions[-1] + 1)
+            ledger.last_read = row[at - 1]
+            self.entries_read += len(positions)
 
     def read_batch(
         self, ledger: Ledger, first: int, *, count_max: int, bytes_max: int

@@ -122,6 +122,44 @@ def test_entries_of_one_block_are_read_in_any_order() -> None:
         ]
 
 
+@pytest.mark.parametrize("stored_each", [1, 2], ids=["dense", "striped"])
+@pytest.mark.parametrize("sizes", [[70], [70, 71, 300]], ids=["one size", "sizes"])
+def test_reader_that_leaves_some_out_gets_its_entries_from_one_block(
+    stored_each: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's client asks each bookie of an ensemble for its share."""
+    entries = {n: bytes([n % 256]) * sizes[n % len(sizes)] for n in range(0, 300, stored_each)}
+    machine = stored(entries)
+    looked_up = count_look_ups(machine, monkeypatch)
+    reads = count_reads(machine)
+    for start in (0, 2, 150):
+        asked = range(start, 300, 4)
+        found = machine.engine.read_run(1, asked)
+        assert [entry[32:] for entry in found if isinstance(entry, bytes)] == [
+            entries[n] for n in asked
+        ]
+    assert looked_up == [0]
+    assert len(reads) == 1
+
+
+def test_reader_one_by_one_that_leaves_some_out_is_a_sequential_one() -> None:
+    machine = stored({n: b"%d" % n for n in range(300)})
+    machine.read(1, 100)
+    reads = count_reads(machine)
+    asked = range(103, 300, 3)
+    assert [machine.read(1, n) for n in asked] == [b"%d" % n for n in asked]
+    assert len(reads) == 1
+
+
+def test_gap_in_what_is_here_is_one_answer_and_the_rest_goes_on() -> None:
+    machine = stored({n: b"%d" % n for n in range(100) if n not in (10, 11, 50)})
+    found = machine.engine.read_run(1, range(100))
+    assert [at for at, entry in enumerate(found) if entry is Status.NO_ENTRY] == [10, 11, 50]
+    assert [entry[32:] for entry in found if isinstance(entry, bytes)] == [
+        b"%d" % n for n in range(100) if n not in (10, 11, 50)
+    ]
+
+
 def count_look_ups(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The entry ids that the index is asked for from now on."""
     index = machine.engine.directories[0].index
@@ -150,6 +188,18 @@ def test_row_of_reads_that_must_wait_waits_for_each_block_once(
     assert asked == [1, 3]
     found = machine.engine.read_run(1, range(3, 8))
     assert [type(answer) for answer in found] == [Cold, Cold, bytes, Cold, Cold]
+
+
+def test_reads_that_leave_some_out_wait_for_each_block_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = BLOCK_BYTES_MAX // 8
+    machine = stored(dict.fromkeys(range(0, 40, 2), b"x" * size), cached=False)
+    asked = count_look_ups(machine, monkeypatch)
+    found = machine.engine.read_run(1, range(0, 40, 4))
+    colds = [(cold.start, cold.end) for cold in found if isinstance(cold, Cold)]
+    assert len(colds) == 10
+    assert len(set(colds)) == len(asked) == 3
 
 
 def test_last_entry_among_cold_reads_stands_for_itself() -> None:
