@@ -15,6 +15,7 @@ from autorecovery.daemon import run_autorecovery
 from autorecovery.settings import check_settings, finish, process_settings, refuse_company
 from runtime import logs
 from runtime.config import Settings
+from runtime.process import yield_processors
 from runtime.service import Readiness, run_service
 from runtime.shared_options import LogConfig
 
@@ -52,6 +53,7 @@ async def _run(given: argparse.Namespace, stop: trio.Event) -> None:
         for line in (*lines, "the configuration is fine"):
             sys.stdout.write(f"{line}\n")
         return
+    yield_processors(settings.process.niceness)
     await run_autorecovery(settings, stop, readiness=Readiness(descriptor=given.ready_fd))
 
 

@@ -44,6 +44,14 @@ class RecoveryConfig:
         True,
         doc="Restore copies. False: only stand for auditor.",
     )
+    niceness: int = option(
+        "quire_autorecoveryNiceness",
+        10,
+        minimum=0,
+        maximum=19,
+        doc="By how much the processors of this machine prefer everything else, as with `nice`, "
+        "for an autorecovery process of its own; 0: not at all.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

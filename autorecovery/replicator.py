@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappush
+from itertools import count
 from typing import Final
 
 import trio
@@ -47,6 +49,7 @@ class Throttle:
         self._in_flight_bytes_max = in_flight_bytes_max
         self._in_flight_bytes = 0
         self._paces: dict[BookieId, Pace] = {}
+        self._queues: dict[frozenset[BookieId], list[tuple[int, trio.Event]]] = {}
         self._released = trio.Event()
 
     def pace(self, bookie_id: BookieId) -> Pace:
@@ -61,11 +64,12 @@ class Throttle:
 
     def has_room(self, targets: Collection[BookieId], size: int) -> bool:
         """Whether a piece of this size may be read for these targets now."""
-        if self._rate.wait_seconds(trio.current_time()) > 0:
+        now = trio.current_time()
+        if self._rate.wait_seconds(now) > 0:
             return False
         if self._in_flight_bytes and self._in_flight_bytes + size > self._in_flight_bytes_max:
             return False
-        return all(self.pace(target).has_room(size) for target in targets)
+        return all(self.pace(target).has_room(size, now) for target in targets)
 
     def take(self, targets: Collection[BookieId], size: int) -> None:
         self._in_flight_bytes += size
@@ -89,18 +93,38 @@ class Throttle:
     def spend(self, size: int) -> None:
         self._rate.spend(size, now=trio.current_time())
 
-    def next_room_at(self) -> float | None:
-        """When the rate allows another piece; None if the rate is not what is waited for."""
+    def next_room_at(self, targets: Collection[BookieId]) -> float | None:
+        """When rate and pauses allow another piece; None if it is not these that are waited for."""
         now = trio.current_time()
-        seconds = self._rate.wait_seconds(now)
-        return now + seconds if seconds > 0 else None
+        at = now + self._rate.wait_seconds(now)
+        for target in targets:
+            at = max(at, self.pace(target).resume_at)
+        return at if at > now else None
 
-    async def wait_room(self) -> None:
-        """Until it is worth asking again."""
-        released = self._released
-        at = self.next_room_at()
-        with trio.move_on_at(trio.current_time() + 1.0 if at is None else at):
-            await released.wait()
+    async def wait_room(self, order: int, targets: Collection[BookieId], size: int) -> None:
+        """Until a piece may be read for these targets, copies with a low `order` first.
+
+        Of all that wait for the same targets only the first looks whenever something changes, and
+        what was begun first ends first.
+        """
+        name, turn = frozenset(targets), trio.Event()
+        queue = self._queues.setdefault(name, [])
+        heappush(queue, (order, turn))
+        try:
+            if queue[0][1] is not turn:
+                await turn.wait()
+            while not self.has_room(targets, size):
+                released = self._released
+                at = self.next_room_at(targets)
+                with trio.move_on_at(trio.current_time() + 1.0 if at is None else at):
+                    await released.wait()
+        finally:
+            queue.remove((order, turn))
+            heapify(queue)
+            if queue:
+                queue[0][1].set()
+            else:
+                del self._queues[name]
 
 
 @dataclass(slots=True)
@@ -118,6 +142,7 @@ class _Open:
 class _Running:
     """One copy with everything that it has on its way."""
 
+    order: int  # of beginning
     core: Copy
     access: Access
     mail: Mailbox = field(default_factory=Mailbox)
@@ -132,6 +157,7 @@ class Replicator:
         self.client = client
         self.throttle = throttle
         self._statistics = statistics
+        self._order = count()
 
     async def copy(
         self,
@@ -152,7 +178,7 @@ class Replicator:
             entry_bytes=entry_bytes,
             accepted=accepted,
         )
-        running = _Running(core, access)
+        running = _Running(next(self._order), core, access)
         try:
             with self.client.waking(running.mail):
                 while not core.is_over and not core.failed:
@@ -234,12 +260,13 @@ class Replicator:
 
     async def _wait(self, running: _Running) -> None:
         core = running.core
+        targets = list(core.targets.values())
         if not running.open and not running.delayed:
             if core.has_more:
-                await self.throttle.wait_room()
+                await self.throttle.wait_room(running.order, targets, core.next_bytes)
             return
         deadlines = [at for at, _ in running.delayed]
-        if core.has_more and (at := self.throttle.next_room_at()) is not None:
+        if core.has_more and (at := self.throttle.next_room_at(targets)) is not None:
             deadlines.append(at)
         for answer in await running.mail.wait(min(deadlines, default=None)):
             self._take(running, answer)

@@ -24,11 +24,13 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, groupby
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import trio
@@ -41,7 +43,7 @@ from bench.peers.cluster import PeerCluster, peer_cluster
 from bench.peers.process import OurBookie
 from bench.planted_records import plant_records
 from bench.recovery_process import AutorecoveryProcess, autorecovery
-from ledger_client import LedgerClient
+from ledger_client import LedgerClient, LedgerWriter
 from ledger_client.core.commands import Outcome
 from ledger_client.environment import Access
 from ledger_client.requests import Adds, Mailbox
@@ -58,9 +60,13 @@ _POLL_SECONDS: Final = 0.05
 _PATIENCE_SECONDS: Final = 3600.0
 #: Ledgers are planted so many at a time.
 _AT_ONCE: Final = 64
+#: Live writers, and the entries that each appends together.
+_WRITERS: Final = 4
+_BATCH: Final = 100
 _SMALL_FIRST_ID: Final = 1_000_000
 
 Figures = dict[str, float]
+Took = list[tuple[float, float]]  # of each batch: when it was due, how long it took
 
 
 @dataclass(frozen=True)
@@ -69,12 +75,13 @@ class Sizes:
     large_mib: int
     small_ledgers: int
     scanned_ledgers: int
+    live_ledgers: int
     live_mib: int
     live_seconds: float
 
 
-FULL: Final = Sizes(11, 1024, 10_000, 100_000, 512, 15.0)
-QUICK: Final = Sizes(11, 256, 2000, 10_000, 128, 6.0)
+FULL: Final = Sizes(11, 1024, 10_000, 100_000, 192, 1536, 10.0)
+QUICK: Final = Sizes(11, 256, 2000, 10_000, 64, 512, 5.0)
 
 
 def main() -> int:
@@ -139,21 +146,52 @@ def small(folder: Path, sizes: Sizes, cluster: PeerCluster, make: str) -> Figure
 
 
 def live(folder: Path, sizes: Sizes, cluster: PeerCluster, make: str) -> Figures:
+    """Without, with, with, without: the disk has moods that last longer than a turn."""
     victim = _restored(cluster)
-    trio.run(_write, cluster.uri, 8, sizes.live_mib * 1024 // 8, 1024)
+    entries = sizes.live_mib * 1024 // sizes.live_ledgers
+    trio.run(_write, cluster.uri, sizes.live_ledgers, entries, 1024)
     _kill(cluster, victim)
-    limit = trio.run(_append, cluster.uri, sizes.live_seconds / 3, None)["entries/s"]
-    quiet = trio.run(_append, cluster.uri, sizes.live_seconds, limit / 2)
-    with autorecovery(folder, cluster.uri, make) as process:
-        during = trio.run(_append_during, cluster.uri, process, sizes.live_seconds, limit / 2)
-    return {
-        "half load, entries/s": limit / 2,
-        "p99 without, ms": quiet["p99 ms"],
-        "p99 with, ms": during["p99 ms"],
-        "ratio": during["p99 ms"] / quiet["p99 ms"],
-        "p50 ratio": during["p50 ms"] / quiet["p50 ms"],
-        "MiB/s": during["MiB/s"],
+    limit = len(trio.run(_append, cluster.uri, sizes.live_seconds, None)) * _BATCH
+    half = limit / sizes.live_seconds / 2
+    without: list[Took] = []
+    during: list[Took] = []
+    moved = 0
+    for is_with in (False, True, True, False):
+        if is_with:
+            with autorecovery(folder, cluster.uri, make) as process:
+                took, size = trio.run(
+                    _append_during, cluster.uri, process, sizes.live_seconds, half
+                )
+            during.append(took)
+            moved += size
+        else:
+            without.append(trio.run(_append, cluster.uri, sizes.live_seconds, half))
+    figures: Figures = {"half load, entries/s": half}
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        figures[f"{name} without, ms"] = at_share(chain(*without), share)
+        figures[f"{name} with, ms"] = at_share(chain(*during), share)
+    before, after = typical_p99(without), typical_p99(during)
+    return figures | {
+        "p99 of a typical second without, ms": before,
+        "with, ms": after,
+        "ratio": after / before,
+        "MiB/s": moved / 2**20 / sizes.live_seconds / 2,
     }
+
+
+def at_share(took: Iterable[tuple[float, float]], share: float) -> float:
+    """In milliseconds."""
+    ordered = sorted(seconds for _, seconds in took)
+    return ordered[int(len(ordered) * share)] * 1000
+
+
+def typical_p99(turns: Iterable[Took]) -> float:
+    """The p99 of each second, and of these the median: a stall of the disk is one second's."""
+    found: list[float] = []
+    for took in turns:
+        for _, second in groupby(sorted(took), lambda batch: int(batch[0])):
+            found.append(at_share(second, 0.99))
+    return median(found)
 
 
 async def scan(uri: str, count: int) -> Figures:
@@ -333,51 +371,62 @@ def _record(names: list[BookieId], number: int, entries: int) -> LedgerMetadata:
     )
 
 
-async def _append(uri: str, seconds: float, per_second: float | None) -> Figures:
-    """Batches of a hundred entries of 1 KiB: as fast as it goes, or at an even pace."""
-    payloads = [bytes(1024)] * 100
-    took: list[float] = []
-    async with (
-        LedgerClient(uri) as client,
-        await client.create(
-            ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD
-        ) as ledger,
-    ):
+async def _append(uri: str, seconds: float, per_second: float | None) -> Took:
+    """How long batches of entries took, of some writers: as fast as it goes, or at an even pace.
+
+    At a pace the next batch does not wait for the one before it, and the clock of a batch runs from
+    when it was due.
+    """
+    payloads = [bytes(1024)] * _BATCH
+    took: Took = []
+    async with LedgerClient(uri) as client:
+        ledgers = [
+            await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)
+            for _ in range(_WRITERS)
+        ]
         began = time.perf_counter()
-        while (elapsed := time.perf_counter() - began) < seconds:
-            due = 0.0 if per_second is None else len(took) * len(payloads) / per_second
-            if due > elapsed:
-                await trio.sleep(due - elapsed)
-            before = time.perf_counter() if per_second is None else began + max(due, 0.0)
-            before = max(before, began)
+
+        async def append(ledger: LedgerWriter, since: float) -> None:
             await ledger.append_many(payloads)
-            took.append(time.perf_counter() - before)
-    took.sort()
-    return {
-        "entries/s": len(took) * len(payloads) / seconds,
-        "p50 ms": took[len(took) // 2] * 1000,
-        "p99 ms": took[int(len(took) * 0.99)] * 1000,
-    }
+            took.append((since, time.perf_counter() - began - since))
+
+        async def fill(ledger: LedgerWriter) -> None:
+            while (elapsed := time.perf_counter() - began) < seconds:
+                await append(ledger, elapsed)
+
+        async with trio.open_nursery() as nursery:
+            if per_second is None:
+                for ledger in ledgers:
+                    nursery.start_soon(fill, ledger)
+            else:
+                for number in range(int(seconds * per_second / _BATCH)):
+                    due = number * _BATCH / per_second
+                    await trio.sleep(max(0.0, began + due - time.perf_counter()))
+                    nursery.start_soon(append, ledgers[number % _WRITERS], due)
+        for ledger in ledgers:
+            await ledger.close()
+    return took
 
 
 async def _append_during(
     uri: str, process: AutorecoveryProcess, seconds: float, per_second: float
-) -> Figures:
-    """The same writer while copies are made, as long as that takes or the time allows."""
+) -> tuple[Took, int]:
+    """The same writer while copies are made, and how many bytes these were."""
     async with context_of(uri) as context:
         await _until_marks(context, process, lambda count: count > 0)
-        before = await _moved(context)
-        figures = await _append(uri, seconds, per_second)
-        after = await _moved(context)
-    return figures | {"MiB/s": (after - before) / 2**20 / seconds}
+        before = await _left(context)
+        took = await _append(uri, seconds, per_second)
+        return took, before - await _left(context)
 
 
-async def _moved(context: RecoveryContext) -> int:
-    """Bytes of ledgers all of whose bookies are there."""
+async def _left(context: RecoveryContext) -> int:
+    """Bytes of ledgers that name a bookie which is not there."""
     present, size = context.client.bookies().all, 0
     async for chunk in LedgerScan(context.client.ledgers, chance=random.Random(1)).chunks():
         size += sum(
-            found.metadata.length for found in chunk.ledgers if found.metadata.bookies() <= present
+            found.metadata.length
+            for found in chunk.ledgers
+            if not found.metadata.bookies() <= present
         )
     return size
 

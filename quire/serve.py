@@ -28,7 +28,7 @@ from runtime import logs
 from runtime.config import Settings
 from runtime.local_zookeeper import LocalZookeeper, running_zookeeper
 from runtime.metrics import Registry
-from runtime.process import tune_for_serving
+from runtime.process import tune_for_serving, yield_processors
 from runtime.service import Readiness, run_service
 from runtime.shared_options import HttpConfig, LogConfig, StatsConfig
 from runtime.tls_config import SaslConfig, TlsConfig
@@ -217,6 +217,7 @@ async def _autorecovery(
     if check:
         _say_fine(lines)
         return
+    yield_processors(settings.process.niceness)
     async with pages.served():
         readiness = Readiness(descriptor=ready_fd)
         await run_autorecovery(settings, stop, readiness=readiness, registry=pages.registry)

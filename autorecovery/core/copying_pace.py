@@ -1,25 +1,32 @@
 """How fast to copy: no faster than allowed, and no faster than the target takes it in its stride.
 
-A bookie that is given too much answers late, to us and to the writers that share its journal. So
-each target has a window of bytes on their way: it grows while answers come about as fast as they
-ever did, and shrinks when they take much longer.
+A bookie that is given too much answers late, to us and to the writers that share its journal, its
+disk and its processors. So each target has a window of bytes on their way: it grows while answers
+come about as fast as they ever did, and shrinks when they take much longer. A window smaller than a
+piece means a pause behind each piece, so that on average no more is on its way than it allows.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-#: Four pieces: less, and on a machine that is busy with others a copy waits more than it works.
-WINDOW_BYTES_MIN: Final = 1024 * 1024
-WINDOW_BYTES_FIRST: Final = 2 * 1024 * 1024
-WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
+WINDOW_BYTES_MIN: Final = 32 * 1024
+WINDOW_BYTES_FIRST: Final = 1024 * 1024
+WINDOW_BYTES_MAX: Final = 4 * 1024 * 1024
+#: What a prompt answer adds, as a share of itself: little, or more would be taken from writers
+#: before they are noticed.
+_GROWTH: Final = 32
 #: Answers are late when they take this many times as long as the fastest, and at least this long.
-_LATE_FACTOR: Final = 4.0
-_LATE_SECONDS_MIN: Final = 0.05
-#: The fastest answer is forgotten slowly: a bookie that is busier for good is not late for ever.
-_FORGET: Final = 1.03
+_LATE_FACTOR: Final = 2.5
+_LATE_SECONDS_MIN: Final = 0.005
+#: The fastest answer is forgotten slowly, doubled in half a minute: a bookie that is busier for
+#: good is not late for ever.
+_FORGET_PER_SECOND: Final = 1.023
 #: One shrinking per so many seconds: answers that were under way already say nothing new.
 _SHRINK_SECONDS: Final = 0.1
+#: No pause is longer, or one answer after a stall would stop everything.
+_PAUSE_SECONDS_MAX: Final = 1.0
 #: A clock that is asked to move by less may not move at all, and a wait would be for ever.
 _WAIT_SECONDS_MIN: Final = 1e-6
 
@@ -30,11 +37,14 @@ class Pace:
     def __init__(self) -> None:
         self.window_bytes = WINDOW_BYTES_FIRST
         self.in_flight_bytes = 0
-        self._fastest_seconds: float | None = None
-        self._shrunk_at = float("-inf")
+        self.resume_at = -math.inf  # the end of the pause
+        self._fastest: tuple[float, float] | None = None  # seconds, and when they were counted
+        self._shrunk_at = -math.inf
 
-    def has_room(self, size: int) -> bool:
-        """One piece may always be on its way, whatever its size."""
+    def has_room(self, size: int, now: float) -> bool:
+        """Outside a pause one piece may always be on its way, whatever its size."""
+        if now < self.resume_at:
+            return False
         return self.in_flight_bytes == 0 or self.in_flight_bytes + size <= self.window_bytes
 
     def sent(self, size: int) -> None:
@@ -42,15 +52,19 @@ class Pace:
 
     def answered(self, size: int, *, seconds: float, now: float) -> None:
         self.forgotten(size)
-        fastest = self._fastest_seconds
-        fastest = seconds if fastest is None else min(seconds, fastest * _FORGET)
-        self._fastest_seconds = fastest
-        if seconds > max(_LATE_SECONDS_MIN, _LATE_FACTOR * fastest):
-            if now - self._shrunk_at >= _SHRINK_SECONDS:
-                self._shrunk_at = now
-                self.window_bytes = max(WINDOW_BYTES_MIN, self.window_bytes * 3 // 4)
-        else:
-            self.window_bytes = min(WINDOW_BYTES_MAX, self.window_bytes + size // 4)
+        fastest = seconds
+        if self._fastest is not None:
+            known, at = self._fastest
+            fastest = min(seconds, known * _FORGET_PER_SECOND ** (now - at))
+        self._fastest = fastest, now
+        if seconds <= max(_LATE_SECONDS_MIN, _LATE_FACTOR * fastest):
+            self.window_bytes = min(WINDOW_BYTES_MAX, self.window_bytes + size // _GROWTH)
+        elif now - self._shrunk_at >= _SHRINK_SECONDS:
+            self._shrunk_at = now
+            self.window_bytes = max(WINDOW_BYTES_MIN, self.window_bytes * 3 // 4)
+        if size > self.window_bytes:
+            pause = seconds * (size / self.window_bytes - 1)
+            self.resume_at = now + min(pause, _PAUSE_SECONDS_MAX)
 
     def forgotten(self, size: int) -> None:
         """It ended without an answer that tells anything about speed."""

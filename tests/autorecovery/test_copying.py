@@ -312,31 +312,58 @@ def test_an_entry_that_a_disk_cannot_read_and_nobody_else_has_is_not_lost() -> N
 # ---------------------------------------------------------------------- pace
 
 
+def answer(pace: Pace, seconds: float, moments: range) -> None:
+    """A piece at each of these moments, which took so long."""
+    for moment in moments:
+        pace.sent(200_000)
+        pace.answered(200_000, seconds=seconds, now=float(moment))
+
+
 def test_window_grows_while_answers_are_prompt_and_shrinks_when_they_are_late() -> None:
     pace = Pace()
-    for moment in range(100):
-        pace.sent(100_000)
-        pace.answered(100_000, seconds=0.002, now=float(moment))
+    answer(pace, 0.002, range(1000))
     grown = pace.window_bytes
-    assert grown > 4_000_000
-    for moment in range(100, 130):
-        pace.sent(100_000)
-        pace.answered(100_000, seconds=0.5, now=float(moment))
-    assert WINDOW_BYTES_MIN <= pace.window_bytes < grown / 4
-    for moment in range(130, 400):
-        pace.sent(100_000)
-        pace.answered(100_000, seconds=0.5, now=float(moment))
+    assert grown > 2_000_000
+    answer(pace, 0.5, range(1000, 1010))
+    assert pace.window_bytes < grown / 4
+    answer(pace, 0.5, range(1010, 1060))
+    assert pace.window_bytes == WINDOW_BYTES_MIN
+    answer(pace, 0.5, range(1060, 3000))
     assert pace.window_bytes > grown / 4, "a bookie that is slow for good is not late for ever"
     assert pace.in_flight_bytes == 0
 
 
+def test_many_late_answers_at_once_are_one_reason_to_shrink() -> None:
+    pace = Pace()
+    answer(pace, 0.002, range(10))
+    window = pace.window_bytes
+    for _ in range(10):
+        pace.sent(1)
+    for _ in range(10):
+        pace.answered(1, seconds=0.5, now=20.0)
+    assert pace.window_bytes == window * 3 // 4
+
+
 def test_one_piece_is_always_let_through() -> None:
     pace = Pace()
-    assert pace.has_room(10**9)
+    assert pace.has_room(10**9, 0.0)
     pace.sent(10**9)
-    assert not pace.has_room(1)
+    assert not pace.has_room(1, 0.0)
     pace.forgotten(10**9)
-    assert pace.has_room(1)
+    assert pace.has_room(1, 0.0)
+
+
+def test_window_smaller_than_a_piece_is_a_pause_behind_each() -> None:
+    pace = Pace()
+    answer(pace, 0.002, range(10))
+    answer(pace, 0.02, range(10, 40))
+    pace.sent(4 * WINDOW_BYTES_MIN)
+    pace.answered(4 * WINDOW_BYTES_MIN, seconds=0.1, now=40.0)
+    assert not pace.has_room(1, 40.2)
+    assert pace.has_room(1, 40.301), "a quarter of the time, one piece: on average, the window"
+    pace.sent(4 * WINDOW_BYTES_MIN)
+    pace.answered(4 * WINDOW_BYTES_MIN, seconds=60.0, now=200.0)
+    assert pace.has_room(1, 202.0), "one answer after a stall is no reason to stop for long"
 
 
 @given(
