@@ -227,11 +227,8 @@ class Connection:
         """Queue what was added for the journal, under one token; let the next one in."""
         commit, self._commit = self._commit, None
         if commit is not None:
-            try:
-                committed = self.bookie.engine.commit(commit)
-            except JournalError as error:  # nobody is answered any more; the bookie is about to end
-                self.close(str(error))
-            else:
+            committed = self._to_journal(commit)
+            if committed is not None:
                 assert committed, "accepted adds were committed by somebody else"
                 self.owed += 1
             self._refuse_at = None
@@ -252,8 +249,16 @@ class Connection:
         """The engine could not take an add. Whatever it has taken of it goes to the journal."""
         self.bookie.note_storage_error(error)
         if self._commit is None:
-            self.bookie.engine.commit(_nothing)
+            self._to_journal(_nothing)
         return Status.IO_ERROR
+
+    def _to_journal(self, token: object) -> bool | None:
+        """Whether there was anything to journal; None if the journal has just failed."""
+        try:
+            return self.bookie.engine.commit(token)
+        except JournalError as error:  # nobody is answered any more; the bookie is about to end
+            self.close(str(error))
+            return None
 
     def settle(self) -> None:
         """An answer that was owed has been put into the outbox."""

@@ -157,3 +157,21 @@ async def test_add_that_comes_when_the_journal_has_just_failed_is_not_answered(
         journal.failure = None
     assert "Traceback" not in caplog.text
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_add_that_fails_when_the_journal_has_just_failed_ends_its_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    site = await new_site()
+    async with site.serving() as running:
+        client = await site.connect()
+        await client.add_v2(1, 0)
+        assert (await client.answer_v2()).status is Status.OK
+        engine, [connection] = running.store.engine, running.bookie.connections
+        [journal] = engine.journals
+        journal.failure = JournalError("the disk is gone")
+        assert engine.add_entry(1, 1, 0, KEY, entry_of(1, 1, b"payload"), 0) is Status.OK
+        assert connection.stumble(OSError("a log cannot be written")) is Status.IO_ERROR
+        with pytest.raises(AssertionError, match="the bookie closed the connection"):
+            await client.answer_v2()
+        journal.failure = None
