@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from ledger_client.requests import Mailbox
+from ledger_client.requests import Letters
 
 #: Alarms so close to each other ring together.
 _TOGETHER_SECONDS: Final = 0.002
@@ -31,14 +31,14 @@ _AHEAD_SECONDS: Final = 1.0
 
 class Alarms:
     def __init__(self) -> None:
-        self._set: list[tuple[float, int, Mailbox]] = []
+        self._set: list[tuple[float, int, Letters]] = []
         self._order = count()
         self._sleeps_until = math.inf
         self._is_earlier = trio.Event()
         self._budget = float(RINGS_AT_ONCE)
         self._budget_at = -math.inf
 
-    def wake_at(self, mail: Mailbox, moment: float) -> None:
+    def wake_at(self, mail: Letters, moment: float) -> None:
         """Wake its owner then, or before."""
         if mail.alarm_at <= moment:
             return

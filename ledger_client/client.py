@@ -127,6 +127,7 @@ class LedgerClient:
             await nursery.start(pool.run)
             nursery.start_soon(pool.follow, watcher)
             nursery.start_soon(self._open.alarms.run)
+            nursery.start_soon(self._open.rounds.run)
             if self._topology is not None:
                 await nursery.start(self._topology.follow, self.bookies, watcher.wait_changed)
             if self._space is not None:
@@ -227,7 +228,6 @@ class LedgerClient:
         access = Access.of(ledger.metadata.ledger_id, digest_type, password)
         writer = LedgerWriter(environment, ledger, access, options, given_entry_ids=given_entry_ids)
         environment.handles.add(writer)
-        environment.nursery.start_soon(writer.run)
         return writer
 
     async def open(

@@ -282,7 +282,7 @@ class Connection(ABC):
         sent = 0
         if not self._out:
             self._sent_at = trio.current_time()  # or whoever watches for stalls sees an old one
-            if len(self._open) <= ALONE_MAX:
+            if len(self._open) <= ALONE_MAX and not request.can_wait:
                 try:
                     sent = stream.send_pieces_now(pieces)
                 except (OSError, trio.ClosedResourceError):

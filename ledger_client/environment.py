@@ -24,6 +24,7 @@ from ledger_client.errors import NotEnoughBookiesError, WrongDigestTypeError
 from ledger_client.health import CorruptCopy
 from ledger_client.pool import Pool
 from ledger_client.requests import Mailbox
+from ledger_client.rounds import Rounds
 from metadata.discovery import Bookies
 from metadata.ledgers import Ledgers
 from wire.digest import Digest, digest_for, master_key
@@ -138,6 +139,7 @@ class Environment(ReadEnvironment):
     ledgers: Ledgers
     nursery: trio.Nursery
     alarms: Alarms = field(default_factory=Alarms)
+    rounds: Rounds = field(default_factory=Rounds)
 
     def new_ensemble(
         self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, shrink: bool = False

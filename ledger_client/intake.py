@@ -79,7 +79,7 @@ class Intake:
         self._queue: deque[Batch] = deque()
         self._bytes = 0
         self._given: set[int] = set()  # caller-chosen ids that wait here
-        self._room_made = trio.Event()
+        self._room_made: trio.Event | None = None  # made by the first who waits for it
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -90,6 +90,8 @@ class Intake:
 
     async def wait_room(self) -> None:
         """Once; whoever is woken looks again, since others may be faster or the handle over."""
+        if self._room_made is None:
+            self._room_made = trio.Event()
         await self._room_made.wait()
 
     def put(self, payload: bytes, entry_id: int | None = None) -> tuple[Batch, int]:
@@ -183,8 +185,9 @@ class Intake:
 
     def tell_all(self) -> None:
         """Let everybody who waits look again."""
-        self._room_made.set()
-        self._room_made = trio.Event()
+        if self._room_made is not None:
+            self._room_made.set()
+            self._room_made = None
 
     def fail(self, failure: Failure) -> None:
         """End everything that waits, and let nobody wait for room any longer."""

@@ -9,6 +9,7 @@ must not ask anything itself, since it is called from inside a connection.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -69,6 +70,8 @@ class Request:
     #: Counted from when its last byte left this process: a queue of our own is no bookie's fault.
     deadline: float = math.inf
     is_over: bool = False
+    #: It leaves together with others, at the end of the moment, however few they are.
+    can_wait: bool = False
     #: What it holds of the connection's bounds on bytes and on adds without an answer.
     held_bytes: int = 0
     held_adds: int = 0
@@ -126,28 +129,33 @@ class Question(Request):
     message: Message
 
 
-class Mailbox:
-    """Where the answers for one owner wait until it looks."""
+class Letters(ABC):
+    """Answers for one owner, who is told that there are some."""
 
     def __init__(self) -> None:
         self.is_closed = False
         self.alarm_at = math.inf  # when `Alarms` wakes the owner
         self._has_rung = False
         self._answers: list[Answer] = []
-        self._arrived = trio.Event()
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Have the owner look."""
 
     def take(self, answers: list[Answer]) -> None:
         self._answers += answers
-        self._arrived.set()
+        self.wake()
 
-    def wake(self) -> None:
-        self._arrived.set()
+    def keep(self, answers: list[Answer]) -> int:
+        """Leave answers for when the owner looks anyway; how many there are now."""
+        self._answers += answers
+        return len(self._answers)
 
     def ring(self) -> None:
         """The moment has come that the owner wanted to be woken at."""
         self.alarm_at = math.inf
         self._has_rung = True
-        self._arrived.set()
+        self.wake()
 
     def has_rung(self) -> bool:
         """Whether that is so since this was asked last."""
@@ -157,6 +165,21 @@ class Mailbox:
     def close(self) -> None:
         """The client is going away: the owner is woken for the last time."""
         self.is_closed = True
+        self.wake()
+
+    def _taken(self) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+
+class Mailbox(Letters):
+    """Where the answers for one task wait until it looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrived = trio.Event()
+
+    def wake(self) -> None:
         self._arrived.set()
 
     async def wait(self, deadline: float | None = None) -> list[Answer]:
@@ -167,5 +190,4 @@ class Mailbox:
             with trio.move_on_at(deadline):
                 await self._arrived.wait()
         self._arrived = trio.Event()
-        answers, self._answers = self._answers, []
-        return answers
+        return self._taken()

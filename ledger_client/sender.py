@@ -89,7 +89,10 @@ class Sender:
         if self._lac_message is None or self._lac_message.lac != send.lac:
             self._lac_message = self._tell(send.lac)  # the same for every bookie
         question = Question(
-            request_id=next(self._environment.request_ids), sink=_ignore, message=self._lac_message
+            request_id=next(self._environment.request_ids),
+            sink=_ignore,
+            message=self._lac_message,
+            can_wait=True,  # writers that go idle mostly do so in crowds
         )
         self._environment.pool.ask(send.bookie_id, question)
 

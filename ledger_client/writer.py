@@ -1,8 +1,9 @@
 """Writing one ledger: callers' payloads into batches, batches to bookies, answers to callers.
 
-One task owns the core. Callers put payloads into the batch that is being filled and wait for its
-end; the owner takes whatever is waiting whenever it looks, so that batches grow with the load and
-nobody waits for company. Writes of the record happen in tasks of their own and come back as events.
+Callers put payloads into the batch that is being filled and wait for its end. The handle is called
+when something has happened, and takes whatever is waiting then, so that batches grow with the load;
+a payload that meets nothing else leaves at once, and nobody waits for company. Writes of the record
+happen in tasks of their own and come back as events.
 
 A caller that is cancelled leaves its payload behind: it may or may not be written, and nothing else
 changes for the handle. A `close` or `force` that is cancelled goes on without its caller.
@@ -32,6 +33,7 @@ from ledger_client.core.commands import (
     Failure,
     FailureKind,
     ForceEnded,
+    Outcome,
     Package,
     RefuseAdd,
     RetryLater,
@@ -50,7 +52,8 @@ from ledger_client.errors import (
 )
 from ledger_client.intake import Batch, Intake, Part, joined
 from ledger_client.record import Event, LedgerRecord
-from ledger_client.requests import Answer, Mailbox
+from ledger_client.requests import Answer
+from ledger_client.rounds import Desk
 from ledger_client.sender import Sender
 from metadata.model import LedgerMetadata
 from metadata.update import VersionedLedger
@@ -99,7 +102,7 @@ class LedgerWriter:
             environment, access, self._core.distribution, deferred_sync=self._is_deferred
         )
         self._record = LedgerRecord(environment, ledger, self._core, self._post)
-        self._mail = Mailbox()
+        self._mail = Desk(environment.rounds, self._work)
         self._events: deque[Event] = deque()
         self._intake = Intake()  # not handed to the core yet
         self._is_waiting_for_room = False
@@ -146,7 +149,6 @@ class LedgerWriter:
             await self._intake.wait_room()
         # As `put`, in one frame: thousands of tasks may be waiting here.
         batch, index = self._put(payload, entry_id)
-        self._mail.wake()
         await batch.done.wait()
         if batch.failure is not None:
             raise error_of(batch.failure)
@@ -159,7 +161,6 @@ class LedgerWriter:
         """
         self._check(payload, entry_id)
         batch, index = self._put(payload, entry_id)
-        self._mail.wake()
 
         async def wait() -> int:
             return (await batch.wait(index, 1)).start
@@ -309,7 +310,15 @@ class LedgerWriter:
         if entry_id is not None and (self._core.is_taken(entry_id) or self._intake.holds(entry_id)):
             what = f"ledger {self.id}: entry {entry_id} was added before: choose another id"
             raise self._about(DuplicateEntryIdError(what), entry_id)
-        return self._intake.put(bytes(payload), entry_id)
+        is_alone = self._core.held_from is None and not self._intake and not self._events
+        place = self._intake.put(bytes(payload), entry_id)
+        if is_alone:
+            # Nothing is on its way that it could wait for in company: it leaves at once.
+            self._take_payloads(trio.current_time())
+            self._set_alarm()
+        else:
+            self._mail.wake()
+        return place
 
     def _refuse_if_over(self) -> None:
         failure = self._core.failure
@@ -319,32 +328,36 @@ class LedgerWriter:
         if failure is not None:
             raise error_of(failure)
 
-    # ------------------------------------------------------------------ the owner
+    # ------------------------------------------------------------------ what happened
 
-    async def run(self) -> None:
-        """Own the core until the ledger's end is settled."""
-        while self._end is None:
-            deadline = self._core.deadline()
-            if deadline is not None:
-                self._environment.alarms.wake_at(self._mail, deadline)
-            answers = await self._mail.wait()
-            now = trio.current_time()
-            if answers:
-                self._obey(self._core.on_answers(map(_add_answer, answers), now))
-            while self._events:
-                self._obey(self._events.popleft()())
-            self._take_payloads(now)  # before an alarm is heard: entries carry the LAC that is due
-            if self._mail.has_rung():
-                self._obey(self._core.tick(now))
-            if self._has_given_ids and self._core.held_from != self._told_held_from:
-                # Somebody who waits for room may be the one whom all that is held waits for.
-                self._told_held_from = self._core.held_from
-                self._intake.tell_all()
-            # Behind a gap that is not filled any more, the core is full for ever.
-            is_handed_over = not self._intake or self._core.is_full
-            is_done = self._is_closing and is_handed_over and self._core.is_idle
-            if is_done or self._core.failure is not None:
-                self._obey(self._core.close())
+    def _work(self) -> None:
+        """Act on all that has happened since the last time."""
+        answers = self._mail.collect()
+        if self._end is not None:
+            return
+        now = trio.current_time()
+        if answers:
+            self._obey(self._core.on_answers(map(_add_answer, answers), now))
+        while self._events:
+            self._obey(self._events.popleft()())
+        self._take_payloads(now)  # before an alarm is heard: entries carry the LAC that is due
+        if self._mail.has_rung():
+            self._obey(self._core.tick(now))
+        if self._has_given_ids and self._core.held_from != self._told_held_from:
+            # Somebody who waits for room may be the one whom all that is held waits for.
+            self._told_held_from = self._core.held_from
+            self._intake.tell_all()
+        # Behind a gap that is not filled any more, the core is full for ever.
+        is_handed_over = not self._intake or self._core.is_full
+        is_done = self._is_closing and is_handed_over and self._core.is_idle
+        if is_done or self._core.failure is not None:
+            self._obey(self._core.close())
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        deadline = self._core.deadline()
+        if deadline is not None:
+            self._environment.alarms.wake_at(self._mail, deadline)
 
     def on_client_closed(self) -> None:
         what = f"ledger {self.id}: the client was closed"
@@ -405,7 +418,7 @@ class LedgerWriter:
                     self._package(command)
                 case SendAdd():
                     batch = self._by_first[command.first]
-                    self._sender.send_adds(command, batch, self._mail.take)
+                    self._sender.send_adds(command, batch, self._take_add_answers)
                 case Confirm(through):
                     while self._sent and self._sent[0].last <= through:
                         batch = self._sent.popleft()
@@ -441,6 +454,15 @@ class LedgerWriter:
             at = bisect_left(self._sent, batch.first, key=lambda sent: sent.first)
             self._sent.insert(at, batch)
 
+    def _take_add_answers(self, answers: list[Answer]) -> None:
+        """Look at them when there is something to do: a quorum may be full, or a bookie failed.
+
+        The rest, and what comes behind the quorum, waits for the next look.
+        """
+        is_full = self._mail.keep(answers) >= self._core.answers_wanted
+        if is_full or any(answer.outcome is not Outcome.OK for answer in answers):
+            self._mail.wake()
+
     def _take_force_answers(self, answers: list[Answer]) -> None:
         for request_id, outcome, _ in answers:
             self._post(partial(self._core.on_force_answer, request_id, outcome))
@@ -464,7 +486,7 @@ class LedgerWriter:
         self._environment.pool.unlisten(self)
 
     def _post(self, event: Event) -> None:
-        """Have the owner act on something that happened elsewhere."""
+        """Act soon on something that happened elsewhere."""
         self._events.append(event)
         self._mail.wake()
 

@@ -7,6 +7,7 @@ differ in where ensembles are recorded, not in when an entry counts as written.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -180,6 +181,15 @@ class AddQueue:
             self._spread([self.ensemble[slot] for slot in slots_in(batch.acknowledged & mask)])
             for mask in self._distribution.masks_of(first=batch.first, last=batch.last)
         )
+
+    @property
+    def answers_wanted(self) -> int:
+        """Fewer answers than these, if all are good, confirm nothing."""
+        if not self._batches:
+            return sys.maxsize
+        if self._distribution.is_striped:
+            return 1
+        return max(1, self._distribution.ack_quorum - self._batches[0].acknowledged.bit_count())
 
     def overdue(self, queued_before: float) -> Batch | None:
         """The first batch that has waited so long without being achieved."""

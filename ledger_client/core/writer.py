@@ -111,6 +111,11 @@ class Writer:
         return held_from is None or held_from > self.confirmed + 1
 
     @property
+    def answers_wanted(self) -> int:
+        """How many good answers may be kept back before `on_answers` has to see them."""
+        return self._adds.answers_wanted
+
+    @property
     def held_from(self) -> int | None:
         """The lowest entry that is not confirmed; None if all are."""
         return self._adds.first

@@ -62,11 +62,18 @@ class World:
         self.calls += 1
         self.answers += answers
 
-    def add(self, request_id: int, *entry_ids: int, size: int = 10, flags: int = 0) -> None:
+    def add(
+        self,
+        request_id: int,
+        *entry_ids: int,
+        size: int = 10,
+        flags: int = 0,
+        can_wait: bool = False,
+    ) -> None:
         records = join_records([entry_of(entry_id, size) for entry_id in entry_ids])
         request = Adds(
             request_id=request_id, sink=self.take, ledger_id=LEDGER, entry_ids=entry_ids,
-            records=records, master_key=KEY, flags=flags,
+            records=records, master_key=KEY, flags=flags, can_wait=can_wait,
         )  # fmt: skip
         self.pool.ask(BOOKIE, request)
 

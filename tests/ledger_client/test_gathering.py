@@ -70,3 +70,18 @@ async def test_gathered_requests_arrive_whole_and_in_order(size: int) -> None:
         await world.settle()
         assert seen == list(range(300))
         assert world.ends == [(number, Outcome.OK) for number in range(300)]
+
+
+async def test_request_that_can_wait_leaves_with_others_at_the_end_of_the_moment(
+    calls: list[int],
+) -> None:
+    async with running(World(takes_batches=False), silent) as world:
+        world.add(0, 0)
+        await world.settle()
+        before = len(calls)
+        for number in (1, 2, 3):
+            world.add(number, number, can_wait=True)
+        assert len(calls) == before
+        await world.settle()
+        assert len(calls) == before + 1
+        assert calls[-1] == 3 * calls[0]

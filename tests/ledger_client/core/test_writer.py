@@ -323,3 +323,32 @@ def test_entry_answers_in_any_order_count_when_all_are_there() -> None:
     short.push(batch)
     short.take(AddAnswer(0, entry_ids=[0, 7, 2]))
     assert not short.is_achieved(batch)
+
+
+@given(
+    shape=st.sampled_from(SHAPES),
+    counts=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    seed=st.integers(0, 2**32),
+)
+def test_answers_kept_back_never_hide_a_confirmation(
+    shape: tuple[int, int, int], counts: list[int], seed: int
+) -> None:
+    """Good answers are seen when there are as many as `answers_wanted`, or with the next thing."""
+    prompt, lazy = Writer(metadata_of(shape)), Writer(metadata_of(shape))
+    sends: list[SendAdd] = []
+    for n in counts:
+        commands = prompt.add(count=n, size=n, now=0.0)
+        assert lazy.add(count=n, size=n, now=0.0) == commands
+        sends += [command for command in commands if isinstance(command, SendAdd)]
+    Random(seed).shuffle(sends)
+    kept: list[AddAnswer] = []
+    for send in sends:
+        answer = AddAnswer(send.request_id, Outcome.OK, None)
+        prompt.on_answers([answer], 0.0)
+        kept.append(answer)
+        if len(kept) >= lazy.answers_wanted:
+            lazy.on_answers(kept, 0.0)
+            kept = []
+        assert lazy.confirmed == prompt.confirmed
+    lazy.on_answers(kept, 0.0)
+    assert lazy.confirmed == prompt.confirmed == sum(counts) - 1
