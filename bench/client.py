@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -57,15 +59,27 @@ class Run:
             if not only or any(word in trial.name for word in only)
         ]
         self.machine |= {"load average before": os.getloadavg()[0]} | limits(directory)
-        with running(directory, pace) as bench:
-            bench.warm_up(chosen)
-            bench.run(chosen, self.results)
-            bench.memory(self.results)
-            if not only or "start" in only:
-                bench.starts(self.results)
-            if "growth" in only or not (only or options.quick):
-                self.grown = run_curves(bench, directory, curves(ledgers_max=pace.ledgers))
+        if chosen or "start" in only:
+            with fresh(directory / "trials"), running(directory / "trials", pace) as bench:
+                bench.warm_up(chosen)
+                bench.run(chosen, self.results)
+                bench.memory(self.results)
+                if not only or "start" in only:
+                    bench.starts(self.results)
+        if "growth" in only or not (only or options.quick):
+            # On stores of their own: what the trials have written would leave no room on the disk.
+            with fresh(directory / "growth") as folder, running(folder, pace) as bench:
+                bench.warm_up([trial for trial in trials(ledgers=1) if trial.name == "add 1 KiB"])
+                self.grown = run_curves(bench, folder, curves(ledgers_max=pace.ledgers))
         self.machine["load average after"] = os.getloadavg()[0]
+
+
+@contextmanager
+def fresh(folder: Path) -> Iterator[Path]:
+    """A folder for the length of the block; kept after an error, for its logs."""
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def about() -> dict[str, str]:

@@ -39,7 +39,7 @@ class Pace:
 
 
 QUICK: Final = Pace(rounds=3, seconds=1.0, warm_seconds=3.0, ledgers=200, disk_gib=15)
-FULL: Final = Pace(rounds=5, seconds=3.0, warm_seconds=8.0, ledgers=10_000, disk_gib=50)
+FULL: Final = Pace(rounds=5, seconds=3.0, warm_seconds=8.0, ledgers=10_000, disk_gib=60)
 
 
 @dataclass(slots=True)
