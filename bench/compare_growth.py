@@ -5,6 +5,7 @@ Each point is one run on each side, ours and Apache's with its group wait at 0, 
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.compare import OURS, Side
-from bench.compare_run import Bench, tell
-from bench.peers.load import JavaLoad, LoadProcess, OurLoad
+from bench.compare_run import PAUSE_SECONDS, Bench, tell
+from bench.peers.load import JavaLoad, LoadFailedError, LoadProcess, OurLoad
 
 SIDES: Final = (OURS, Side("java", "apache"))
 
@@ -43,8 +44,21 @@ def run(bench: Bench, folder: Path, chosen: list[Curve]) -> dict[str, dict[Side,
         for point in curve.points:
             for side in SIDES:
                 tell(f"growth, {point} {curve.axis}: {side}")
-                into[side][point] = _rate(bench, folder, curve, point, side)
+                rate = _rate_if_any(bench, folder, curve, point, side)
+                if rate is not None:
+                    into[side][point] = rate
     return found
+
+
+def _rate_if_any(bench: Bench, folder: Path, curve: Curve, point: int, side: Side) -> float | None:
+    """Once more if it fails, as with the trials; a point that fails again is left out."""
+    for attempt in range(2):
+        try:
+            return _rate(bench, folder / f"{curve.name}-{point}-{attempt}", curve, point, side)
+        except LoadFailedError as error:
+            tell(f"{error}\nfailed; the next one comes after {PAUSE_SECONDS:.0f} s")
+        time.sleep(PAUSE_SECONDS)
+    return None
 
 
 def _rate(bench: Bench, folder: Path, curve: Curve, point: int, side: Side) -> float:
@@ -64,8 +78,8 @@ def _rate(bench: Bench, folder: Path, curve: Curve, point: int, side: Side) -> f
     with ExitStack() as stack:
         loads = []
         for number in range(point):
-            place = folder / f"writers-{side.client}-{point}-{number}"
-            place.mkdir()
+            place = folder / f"{side.client}-{number}"
+            place.mkdir(parents=True)
             loads.append(stack.enter_context(make(place)))
         with ThreadPoolExecutor(point) as pool:
             warm = given | {"seconds": bench.pace.warm_seconds}

@@ -24,7 +24,7 @@ BOOKIES: Final = 3
 _READ_BYTES: Final = 16 << 20
 _READ_ENTRIES: Final = 50_000
 #: Until a bookie that was overrun has flushed what it holds.
-_PAUSE_SECONDS: Final = 15.0
+PAUSE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class Bench:
             return self.measure(trial, side, self.pace.seconds)
         except LoadFailedError as error:
             results.failed.append(f"{trial.name}, {side}")
-            tell(f"{error}\nfailed; once more after {_PAUSE_SECONDS:.0f} s")
-        time.sleep(_PAUSE_SECONDS)
+            tell(f"{error}\nfailed; once more after {PAUSE_SECONDS:.0f} s")
+        time.sleep(PAUSE_SECONDS)
         return self.measure(trial, side, self.pace.seconds)
 
     def memory(self, results: Results) -> None:

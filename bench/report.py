@@ -157,12 +157,16 @@ def write_curves(
         lines += [f"| {axes[name]} | {' | '.join(map(str, series))} |"]
         lines += ["|---" * (len(series) + 1) + "|"]
         lines += [
-            f"| {point:,} | {' | '.join(_number(values[point]) for values in series.values())} |"
+            f"| {point:,} | {' | '.join(_at(point, values) for values in series.values())} |"
             for point in points
         ]
         lines += ["", f"![growth-{name}](growth-{name}.svg)", ""]
     page = folder / "comparison.md"
     page.write_text(page.read_text() + "\n".join(lines))
+
+
+def _at(point: int, values: Mapping[int, float]) -> str:
+    return _number(values[point]) if point in values else "failed"
 
 
 # ---------------------------------------------------------------------- charts
@@ -221,6 +225,8 @@ def curve(title: str, series: Mapping[Side, Mapping[int, float]]) -> str:
         x = place(point, 10**y_low).split(",")[0]
         parts.append(f'<text x="{x}" y="{height - 16}" text-anchor="middle">{point:,}</text>')
     for side, values in series.items():
+        if not values:
+            continue
         path = " ".join(place(point, rate) for point, rate in sorted(values.items()))
         x, y = place(*max(values.items())).split(",")
         colour = _COLOURS[side.client]

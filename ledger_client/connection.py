@@ -221,9 +221,7 @@ class Connection(ABC):
         self._is_moving = False
         self._sent_at = trio.current_time()
         self._unheard_since = None
-        waiting, self._waiting = self._waiting, []
-        for request in waiting:
-            self._send(request)
+        self._send_waiting()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_sending, stream)
@@ -273,6 +271,12 @@ class Connection(ABC):
             self._tell_room()
 
     # ------------------------------------------------------------------ sending
+
+    def _send_waiting(self) -> None:
+        """By itself: a name in a frame that lives with the connection would keep them as long."""
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            self._send(request)
 
     def _send(self, request: Request) -> None:
         pieces = self._frame(request)

@@ -58,23 +58,31 @@ def checked_block(data: bytes, ledger_id: int, run: IndexedRun, start: int, end:
 
 def rows_of(entry_ids: list[int]) -> Iterator[list[int]]:
     """The same ids, cut wherever one is not a little above the one before it."""
+    if not entry_ids:
+        return
+    count = len(entry_ids)
+    step = entry_ids[1] - entry_ids[0] if count > 1 else 1
+    if 0 < step <= GAP_MAX and entry_ids == list(
+        range(entry_ids[0], entry_ids[0] + count * step, step)
+    ):
+        yield entry_ids  # evenly, as nearly everybody asks
+        return
     gaps = map(sub, entry_ids[1:], entry_ids)
     cuts = [at for at, gap in enumerate(gaps, 1) if not 0 < gap <= GAP_MAX]
-    if cuts:
-        for start, end in pairwise((0, *cuts, len(entry_ids))):
-            yield entry_ids[start:end]
-    elif entry_ids:
-        yield entry_ids
+    for start, end in pairwise((0, *cuts, count)):
+        yield entry_ids[start:end]
 
 
-def positions_in(ids: Sequence[int], row: list[int]) -> list[int]:
+def positions_in(ids: Sequence[int], row: list[int]) -> Sequence[int]:
     """Where the ids of a row stand among `ids`, up to the first that is not there.
 
     The row begins at `ids[0]` or behind it.
     """
     if type(ids) is range:
-        first = ids[0]
-        return [entry_id - first for entry_id in row[: bisect_right(row, ids[-1])]]
+        first, count = ids[0], bisect_right(row, ids[-1])
+        if row[count - 1] - row[0] == count - 1:  # without gaps, since they ascend
+            return range(row[0] - first, row[0] - first + count)
+        return [entry_id - first for entry_id in row[:count]]
     positions: list[int] = []
     at = 0
     for entry_id in row:
@@ -85,7 +93,7 @@ def positions_in(ids: Sequence[int], row: list[int]) -> list[int]:
     return positions
 
 
-def entries_at(block: Block, positions: list[int]) -> list[bytes]:
+def entries_at(block: Block, positions: Sequence[int]) -> list[bytes]:
     """The entries at these positions, which ascend."""
     starts, body = block.starts, block.body
     first, count = positions[0], len(positions)

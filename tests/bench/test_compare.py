@@ -112,3 +112,11 @@ def test_curves_are_drawn_behind_the_table(tmp_path: Path) -> None:
     chart = (tmp_path / "growth-size.svg").read_text()
     assert chart.count("<polyline") == 2
     assert "1,024" in chart
+
+
+def test_point_that_failed_is_left_out_of_its_curve(tmp_path: Path) -> None:
+    page = write_report(tmp_path, {}, {}, results(), [])
+    found = {"size": {OURS: {100: 900.0, 1024: 100.0}, APACHE[0]: {100: 90.0}, APACHE[1]: {}}}
+    write_curves(tmp_path, {"size": "bytes"}, found)
+    assert "| 1,024 | 100 | failed | failed |" in page.read_text()
+    assert (tmp_path / "growth-size.svg").read_text().count("<polyline") == 2

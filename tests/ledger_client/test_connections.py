@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import pytest
 import trio
@@ -11,10 +13,11 @@ import trio.testing
 
 from ledger_client.connection import HELD_ADDS_MAX, HELD_BYTES_MAX, SILENCE_SECONDS
 from ledger_client.core.commands import Outcome
-from ledger_client.requests import REQUEST_SECONDS, FoundEntries, Question
+from ledger_client.requests import REQUEST_SECONDS, Adds, Answer, FoundEntries, Question
 from metadata.update import Backoff
 from tests.ledger_client.pool_world import (
     BOOKIE,
+    KEY,
     LEDGER,
     Conversation,
     World,
@@ -23,6 +26,7 @@ from tests.ledger_client.pool_world import (
     serve,
     silent,
 )
+from wire.batch import join_records
 from wire.build_v2 import add_answers, read_answers
 from wire.build_v3 import add_answers as add_answers_v3
 from wire.codec_v2 import RequestFrame, encode_response
@@ -342,3 +346,25 @@ async def test_bookie_with_too_many_errors_is_quarantined_until_it_restarts(
         world.register(None)
         world.register("bookie")
         assert BOOKIE not in world.pool.known.quarantined(trio.current_time())
+
+
+async def test_answered_requests_are_not_kept_by_the_connection_that_they_waited_for() -> None:
+    class Owner:
+        answers = 0
+
+        def take(self, answers: list[Answer]) -> None:
+            self.answers += len(answers)
+
+    async with running(World(takes_batches=False), acknowledging) as world:
+        owner = Owner()
+        request = Adds(
+            request_id=1, sink=owner.take, ledger_id=LEDGER, entry_ids=[0],
+            records=join_records([entry_of(0)]), master_key=KEY,
+        )  # fmt: skip
+        world.pool.ask(BOOKIE, request)
+        await world.settle()
+        assert owner.answers == 1
+        seen = weakref.ref(owner)
+        del owner, request
+        gc.collect()
+        assert seen() is None
