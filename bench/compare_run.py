@@ -90,7 +90,11 @@ class Bench:
             for trial in chosen:
                 if trial.name in ("add 1 KiB", "read 1 KiB", "tail") and side in trial.sides:
                     tell(f"warming up: {trial.name}, {side}")
-                    self.measure(trial, side, self.pace.warm_seconds)
+                    try:
+                        self.measure(trial, side, self.pace.warm_seconds)
+                    except LoadFailedError as error:  # warm all the same
+                        tell(f"{error}\nfailed; going on after {PAUSE_SECONDS:.0f} s")
+                        time.sleep(PAUSE_SECONDS)
 
     def run(self, chosen: list[Trial], results: Results) -> None:
         for trial in chosen:
