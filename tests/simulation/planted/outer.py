@@ -111,10 +111,10 @@ OUTER_BUGS: Final = (
              {"autorecovery": 1, "rot": 1, "flush_seconds": 0.5, "tempo": 3.0, "spares": 0},
              quiet=True),
     OuterBug("a bookie in limbo denies", "F24, I23, #2612",
-             Ledger, "absent", others.limbo_denies, 10, _WIPED, quiet=True),
+             Ledger, "absent", others.limbo_denies, 60, _WIPED, quiet=True),
     OuterBug("limbo ends before the copies are back", "F24",
              IntegrityCheck, "_heal", repairing.limbo_ends_unhealed, 10, _WIPED, quiet=True),
     OuterBug("a wiped bookie does not ask what it had", "F24, F26",
-             quire.limbo, "remember_ledgers", repairing.nothing_remembered, 10, _WIPED,
+             quire.limbo, "remember_ledgers", repairing.nothing_remembered, 60, _WIPED,
              quiet=True),
 )  # fmt: skip
