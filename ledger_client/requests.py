@@ -133,7 +133,6 @@ class Letters(ABC):
     """Answers for one owner, who is told that there are some."""
 
     def __init__(self) -> None:
-        self.is_closed = False
         self.alarm_at = math.inf  # when `Alarms` wakes the owner
         self._has_rung = False
         self._answers: list[Answer] = []
@@ -162,11 +161,6 @@ class Letters(ABC):
         has_rung, self._has_rung = self._has_rung, False
         return has_rung
 
-    def close(self) -> None:
-        """The client is going away: the owner is woken for the last time."""
-        self.is_closed = True
-        self.wake()
-
     def _taken(self) -> list[Answer]:
         answers, self._answers = self._answers, []
         return answers
@@ -177,10 +171,16 @@ class Mailbox(Letters):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_closed = False
         self._arrived = trio.Event()
 
     def wake(self) -> None:
         self._arrived.set()
+
+    def close(self) -> None:
+        """The client is going away: the owner is woken for the last time."""
+        self.is_closed = True
+        self.wake()
 
     async def wait(self, deadline: float | None = None) -> list[Answer]:
         """Everything that arrived; nothing if the deadline passed or somebody woke us first."""

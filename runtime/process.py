@@ -40,7 +40,8 @@ def yield_processors(niceness: int) -> None:
     """
     if niceness <= 0:
         return
-    os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
+    niceness = max(niceness, os.getpriority(os.PRIO_PROCESS, 0))
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):  # a kernel without such groups
             Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")

@@ -13,7 +13,7 @@ import trio.testing
 from bookie.server import RunningBookie
 from bookie.storage.journal_format import JournalError
 from tests.bookie_server.service import Site
-from tests.bookie_server.world import KEY, entry_of
+from tests.bookie_server.world import KEY, Client, entry_of
 from wire.build_v2 import add_requests
 from wire.errors import Status
 from wire.messages import ReadRequest, ReadResponse
@@ -140,10 +140,9 @@ async def test_cancelled_bookie_loses_nothing_that_it_acknowledged(
         assert found.status is Status.OK
 
 
-async def test_add_that_comes_when_the_journal_has_just_failed_is_not_answered(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The journal's thread knows, the loop does not yet (simulation, outer ring, seed 1522)."""
+@asynccontextmanager
+async def journal_just_failed() -> AsyncIterator[tuple[RunningBookie, Client]]:
+    """The journal's thread knows, the loop does not yet; the block is to end the connection."""
     site = await new_site()
     async with site.serving() as running:
         client = await site.connect()
@@ -151,10 +150,18 @@ async def test_add_that_comes_when_the_journal_has_just_failed_is_not_answered(
         assert (await client.answer_v2()).status is Status.OK
         [journal] = running.store.engine.journals
         journal.failure = JournalError("the disk is gone")
-        await client.add_v2(1, 1)
+        yield running, client
         with pytest.raises(AssertionError, match="the bookie closed the connection"):
             await client.answer_v2()
         journal.failure = None
+
+
+async def test_add_that_comes_when_the_journal_has_just_failed_is_not_answered(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Simulation, outer ring, seed 1522."""
+    async with journal_just_failed() as (_, client):
+        await client.add_v2(1, 1)
     assert "Traceback" not in caplog.text
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
@@ -162,16 +169,7 @@ async def test_add_that_comes_when_the_journal_has_just_failed_is_not_answered(
 async def test_add_that_fails_when_the_journal_has_just_failed_ends_its_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    site = await new_site()
-    async with site.serving() as running:
-        client = await site.connect()
-        await client.add_v2(1, 0)
-        assert (await client.answer_v2()).status is Status.OK
+    async with journal_just_failed() as (running, _):
         engine, [connection] = running.store.engine, running.bookie.connections
-        [journal] = engine.journals
-        journal.failure = JournalError("the disk is gone")
         assert engine.add_entry(1, 1, 0, KEY, entry_of(1, 1, b"payload"), 0) is Status.OK
         assert connection.stumble(OSError("a log cannot be written")) is Status.IO_ERROR
-        with pytest.raises(AssertionError, match="the bookie closed the connection"):
-            await client.answer_v2()
-        journal.failure = None

@@ -10,15 +10,14 @@ import trio.testing
 
 from ledger_client.alarms import RINGS_AT_ONCE, RINGS_PER_SECOND, Alarms
 from ledger_client.requests import Mailbox
+from runtime.service import background
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Alarms]:
     alarms = Alarms()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(alarms.run)
+    async with background(alarms.run):
         yield alarms
-        nursery.cancel_scope.cancel()
 
 
 async def rings_at(mail: Mailbox) -> float:

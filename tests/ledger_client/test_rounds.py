@@ -11,15 +11,14 @@ import trio.testing
 from ledger_client.core.commands import Outcome
 from ledger_client.requests import Answer
 from ledger_client.rounds import Desk, Rounds
+from runtime.service import background
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Rounds]:
     rounds = Rounds()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rounds.run)
+    async with background(rounds.run):
         yield rounds
-        nursery.cancel_scope.cancel()
 
 
 class Owner:
