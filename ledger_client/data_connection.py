@@ -24,17 +24,18 @@ from ledger_client.requests import (
     NOTHING_FOUND,
     Adds,
     Answer,
+    FenceReads,
     FoundEntries,
     Reads,
     Request,
 )
 from runtime.sockets import Network
 from wire.batch import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, batch_head, join_records
-from wire.build_v2 import add_requests, read_requests
+from wire.build_v2 import add_requests, fence_requests, read_requests
 from wire.codec_v2 import encode_request
 from wire.errors import ProtocolError, Status
 from wire.framing import FrameBuffer
-from wire.messages import AddBatchResponse, BatchReadRequest, ReadRequest
+from wire.messages import AddBatchResponse, BatchReadRequest
 from wire.scan_v2 import (
     READ_ANSWER_ENTRY_OFFSET,
     AddAnswers,
@@ -45,6 +46,7 @@ from wire.scan_v2 import (
 from wire.types import FRAME_BYTES_MAX, BookieId, Flag
 
 _Key = tuple[int, int]  # ledger, entry
+_Singly = Reads | FenceReads  # what is answered entry by entry
 
 
 class _Trial:
@@ -84,11 +86,13 @@ class DataConnection(Connection):
         self._batches = _Trial()
         self._batch_reads = _Trial()
         self._adds = ExpectedAdds()
-        self._reads: dict[_Key, Request | list[Request]] = {}
+        self._reads: dict[_Key, _Singly | list[_Singly]] = {}
 
     def _frame(self, request: Request) -> list[bytes]:
         if isinstance(request, Adds):
             return self._frame_adds(request)
+        if isinstance(request, FenceReads):
+            return [self._frame_fences(request)]
         assert isinstance(request, Reads)
         return [self._frame_reads(request)]
 
@@ -118,18 +122,6 @@ class DataConnection(Connection):
 
     def _frame_reads(self, reads: Reads) -> bytes:
         entry_ids = reads.entry_ids
-        if reads.fence_key is not None or reads.high_priority:
-            assert len(entry_ids) == 1, "fences are read one by one"
-            self._expect_reads(reads)
-            return encode_request(
-                ReadRequest(
-                    ledger_id=reads.ledger_id,
-                    entry_id=entry_ids[0],
-                    fence=reads.fence_key is not None,
-                    master_key=reads.fence_key,
-                    high_priority=reads.high_priority,
-                )
-            )
         if not self._batch_reads.is_doubted and entry_ids.step == 1 and len(entry_ids) > 1:
             self._batch_reads.is_open = True
             return encode_request(
@@ -146,8 +138,18 @@ class DataConnection(Connection):
         flags = Flag.READ_CLASS_BATCH if reads.is_scan else Flag.NONE
         return read_requests(entry_ids, ledger_id=reads.ledger_id, flags=flags)
 
-    def _expect_reads(self, reads: Reads) -> None:
-        reads.found = {}
+    def _frame_fences(self, reads: FenceReads) -> bytes:
+        """One by one, as every version has them: a batch of them would end at the first hole."""
+        self._expect_reads(reads)
+        return fence_requests(
+            reads.entry_ids,
+            ledger_id=reads.ledger_id,
+            master_key=reads.master_key,
+            flags=Flag.HIGH_PRIORITY,
+        )
+
+    def _expect_reads(self, reads: _Singly) -> None:
+        reads.found.clear()  # of an earlier connection
         for entry_id in reads.entry_ids:
             self._expect((reads.ledger_id, entry_id), reads)
 
@@ -210,13 +212,15 @@ class DataConnection(Connection):
             reads = self._expected((item.ledger_id, entry_id))
             if reads is None or reads.is_over:
                 continue
-            assert isinstance(reads, Reads)
-            assert reads.found is not None
             body = b""
             if item.status is Status.OK:
                 body = item.data[bounds[i] + READ_ANSWER_ENTRY_OFFSET : bounds[i + 1]]
             reads.found[entry_id] = (outcome, body)
-            if len(reads.found) == len(reads.entry_ids):
+            if len(reads.found) < len(reads.entry_ids):
+                continue
+            if isinstance(reads, FenceReads):
+                self._put(found, reads, Outcome.OK, reads.found)
+            else:
                 self._put(found, reads, *_gathered(reads))
 
     def _put(
@@ -238,14 +242,14 @@ class DataConnection(Connection):
             self._waiting += self._open.values()
             self._open.clear()
 
-    def _expect(self, key: _Key, request: Request) -> None:
+    def _expect(self, key: _Key, request: _Singly) -> None:
         first = self._reads.setdefault(key, request)
         if isinstance(first, list):
             first.append(request)
         elif first is not request:
             self._reads[key] = [first, request]
 
-    def _expected(self, key: _Key) -> Request | None:
+    def _expected(self, key: _Key) -> _Singly | None:
         request = self._reads.pop(key, None)
         if isinstance(request, list):
             rest = request[1:]
@@ -256,7 +260,6 @@ class DataConnection(Connection):
 
 def _gathered(reads: Reads) -> tuple[Outcome, FoundEntries]:
     """What single answers say together: the entries before the first that was not found."""
-    assert reads.found is not None
     bodies: list[bytes] = []
     for entry_id in reads.entry_ids:
         outcome, body = reads.found[entry_id]

@@ -32,7 +32,7 @@ from ledger_client.entries import EntryReader
 from ledger_client.environment import Access, Environment
 from ledger_client.errors import ClientClosedError, error_of, kind_of
 from ledger_client.health import CorruptCopy
-from ledger_client.requests import Adds, Answer, FoundEntries, Mailbox, Reads
+from ledger_client.requests import Adds, Answer, FenceReads, FoundSingly, Mailbox
 from ledger_client.sender import records_of
 from metadata import update
 from metadata.model import LedgerMetadata
@@ -40,7 +40,9 @@ from metadata.update import VersionedLedger
 from wire.batch import join_records
 from wire.entry import Entries, Entry, decode_entry, encode_entry
 from wire.errors import CorruptionError, LedgerError
-from wire.types import FRAME_BYTES_MAX, LAST_ENTRY, BookieId, Flag
+from wire.types import LAST_ENTRY, NO_ENTRY, BookieId, Flag
+
+_Ask = AskLac | AskRecoveryRead
 
 
 class LedgerRecovery:
@@ -54,8 +56,8 @@ class LedgerRecovery:
         self._core = Recovery(ledger.metadata, request_ids=environment.request_ids)
         self._mail = Mailbox()
         self._commands: deque[Command] = deque()
-        #: Request to entry and bookie; LAST_ENTRY asks for the LAC.
-        self._reads: dict[int, tuple[int, BookieId]] = {}
+        #: Request to what it asks of its bookie, by entry; LAST_ENTRY asks for the LAC.
+        self._reads: dict[int, dict[int, _Ask]] = {}
         self._records: dict[int, bytes] = {}  # first entry to its run of records
         self._end: RecoveryEnded | None = None
 
@@ -88,25 +90,27 @@ class LedgerRecovery:
         lacs: list[LacAnswer] = []
         reads: list[RecoveryReadAnswer] = []
         adds: list[AddAnswer] = []
-        for answer in answers:
-            request_id, outcome, content = answer
-            read = self._reads.pop(request_id, None)
-            if read is None:
+        for request_id, outcome, content in answers:
+            asks = self._reads.pop(request_id, None)
+            if asks is None:
                 adds.append(AddAnswer(request_id, outcome, content))  # type: ignore[arg-type]
                 continue
-            entry_id, bookie_id = read
-            outcome, entry = self._verified(answer, entry_id, bookie_id)
-            if entry_id == LAST_ENTRY:
-                lacs.append(LacAnswer(request_id, outcome, entry.lac if entry else -1))
-            else:
-                reads.append(
-                    RecoveryReadAnswer(
-                        request_id=request_id,
-                        outcome=outcome,
-                        length=entry.length if entry else 0,
-                        payload=entry.payload if entry else None,
+            found: FoundSingly = content if outcome is Outcome.OK else {}  # type: ignore[assignment]
+            for entry_id, ask in asks.items():
+                verdict, entry = self._verified(ask, entry_id, *found.get(entry_id, (outcome, b"")))
+                if isinstance(ask, AskLac):
+                    lac = entry.lac if entry else NO_ENTRY
+                    size = len(entry.payload) if entry else 0
+                    lacs.append(LacAnswer(ask.request_id, verdict, lac, size))
+                else:
+                    reads.append(
+                        RecoveryReadAnswer(
+                            request_id=ask.request_id,
+                            outcome=verdict,
+                            length=entry.length if entry else 0,
+                            payload=entry.payload if entry else None,
+                        )
                     )
-                )
         now = trio.current_time()
         if lacs:
             self._commands.extend(self._core.on_lac_answers(lacs, now))
@@ -116,12 +120,10 @@ class LedgerRecovery:
             self._commands.extend(self._core.on_add_answers(adds, now))
 
     def _verified(
-        self, answer: Answer, entry_id: int, bookie_id: BookieId
+        self, ask: _Ask, entry_id: int, outcome: Outcome, body: bytes
     ) -> tuple[Outcome, Entry | None]:
-        found = answer.content
-        if answer.outcome is not Outcome.OK or not isinstance(found, FoundEntries):
-            return answer.outcome, None
-        body = found.data[found.bounds[0] + found.skip : found.bounds[1]]
+        if outcome is not Outcome.OK:
+            return outcome, None
         try:
             entry = decode_entry(
                 body,
@@ -130,7 +132,7 @@ class LedgerRecovery:
                 digest=self._access.digest,
             )
         except CorruptionError:
-            copy = CorruptCopy(self._access.ledger_id, entry_id, bookie_id)
+            copy = CorruptCopy(self._access.ledger_id, entry_id, ask.bookie_id)
             self._environment.on_corruption(copy)
             return Outcome.CORRUPT, None
         return Outcome.OK, entry
@@ -141,7 +143,9 @@ class LedgerRecovery:
         match command:
             case StartRecovery() | FinishRecovery():
                 await self._update(command)
-            case AskLac() | AskRecoveryRead():
+            case AskLac():
+                self._fence({LAST_ENTRY: command})
+            case AskRecoveryRead():
                 self._read(command)
             case PackageRecovered():
                 self._package(command)
@@ -187,19 +191,26 @@ class LedgerRecovery:
         else:
             self._commands.extend(self._core.on_started(metadata, wrote=updated.wrote))
 
-    def _read(self, ask: AskLac | AskRecoveryRead) -> None:
-        entry_id = ask.entry_id if isinstance(ask, AskRecoveryRead) else LAST_ENTRY
-        self._reads[ask.request_id] = (entry_id, ask.bookie_id)
-        request = Reads(
-            request_id=ask.request_id,
+    def _read(self, ask: AskRecoveryRead) -> None:
+        """This and the reads that follow it, a request per bookie."""
+        together: dict[BookieId, dict[int, _Ask]] = {ask.bookie_id: {ask.entry_id: ask}}
+        while self._commands and isinstance(more := self._commands[0], AskRecoveryRead):
+            together.setdefault(more.bookie_id, {})[more.entry_id] = more
+            self._commands.popleft()
+        for asks in together.values():
+            self._fence(asks)
+
+    def _fence(self, asks: dict[int, _Ask]) -> None:
+        first = next(iter(asks.values()))
+        self._reads[first.request_id] = asks
+        request = FenceReads(
+            request_id=first.request_id,
             sink=self._mail.take,
             ledger_id=self._access.ledger_id,
-            entry_ids=range(entry_id, entry_id + 1),
-            bytes_max=FRAME_BYTES_MAX,
-            fence_key=self._access.master_key,
-            high_priority=True,
+            entry_ids=list(asks),
+            master_key=self._access.master_key,
         )
-        self._environment.pool.ask(ask.bookie_id, request)
+        self._environment.pool.ask(first.bookie_id, request)
 
     def _package(self, package: PackageRecovered) -> None:
         entries: list[bytes] = []

@@ -34,7 +34,8 @@ class Answer(NamedTuple):
     """The end of a request. What `content` is depends on the request and comes with OK only.
 
     For adds: the entries of a partial answer, None for all. For reads: `FoundEntries`, also with
-    another outcome, which is then that of the entry behind them. For questions: the response.
+    another outcome, which is then that of the entry behind them. For fences: `FoundSingly`. For
+    questions: the response.
     """
 
     request_id: int
@@ -56,6 +57,9 @@ class FoundEntries(NamedTuple):
     def entries(self) -> int:
         return len(self.bounds) - 1
 
+
+#: Entry to how it was answered, and what it is, not verified yet.
+FoundSingly: TypeAlias = dict[int, tuple[Outcome, bytes]]
 
 NOTHING_FOUND: Final = FoundEntries(b"", (0,), 0)
 
@@ -109,17 +113,25 @@ class Adds(Request):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Reads(Request):
-    """Entries of one ledger. With a key the ledger is fenced, and only one entry is asked for."""
+    """Entries of one ledger, up to the first that is not found."""
 
     ledger_id: LedgerId
     entry_ids: range
     bytes_max: int
-    fence_key: bytes | None = field(default=None, repr=False)
-    high_priority: bool = False
     #: The bookie may let others go first.
     is_scan: bool = False
     #: What came so far, where each entry is answered by itself.
-    found: dict[int, tuple[Outcome, bytes]] | None = None
+    found: FoundSingly = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FenceReads(Request):
+    """Entries of one ledger, each of which fences it. All are answered: OK comes with `found`."""
+
+    ledger_id: LedgerId
+    entry_ids: Sequence[int]
+    master_key: bytes = field(repr=False)
+    found: FoundSingly = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -52,11 +52,21 @@ def add_requests(entries: Sequence[bytes], *, master_key: bytes, flags: int = 0)
 
 
 def read_requests(entry_ids: Sequence[int], *, ledger_id: int, flags: int = 0) -> bytes:
-    """One READ frame for each id. Fences carry a key and go through `codec_v2`."""
+    """One READ frame for each id."""
     assert not flags & Flag.FENCE
     return _frames(
         _READ.pack(20, header_word(VERSION_MAX, Opcode.READ, flags), ledger_id), entry_ids
     )
+
+
+def fence_requests(
+    entry_ids: Sequence[int], *, ledger_id: int, master_key: bytes, flags: int = 0
+) -> bytes:
+    """One READ frame for each id that fences the ledger, and has the key behind the id."""
+    assert len(master_key) == MASTER_KEY_BYTES
+    word = header_word(VERSION_MAX, Opcode.READ, flags | Flag.FENCE)
+    prefix, pack = _READ.pack(20 + MASTER_KEY_BYTES, word, ledger_id), _ID.pack
+    return b"".join([prefix + pack(entry_id) + master_key for entry_id in entry_ids])
 
 
 def add_answers(

@@ -126,6 +126,7 @@ class LacAnswer:
     request_id: int
     outcome: Outcome = Outcome.OK
     lac: int = NO_ENTRY
+    size: int = 0  # of the payload that came with it: what entries of this ledger are like
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

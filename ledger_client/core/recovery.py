@@ -53,8 +53,9 @@ _FATAL: Mapping[Outcome, FailureKind] = {
 class RecoveryOptions:
     #: Entries being read or written at a time, at first. A few too many are read past the end, no
     #: harm. A long tail, left by a writer that was killed in a large batch, widens the window as
-    #: it goes on: up to so many entries, and about so many bytes.
-    window: int = 16
+    #: it goes on: up to so many entries. About so many bytes, if that is less: what the last entry
+    #: has, as the LAC read shows it, until some of the tail were read.
+    window: int = 64
     window_max: int = 1024
     window_bytes_max: int = 4 * 1024 * 1024
     #: Ask the whole write set at once: one round trip per window, and no waiting for a slow bookie.
@@ -95,6 +96,7 @@ class Recovery:
         #: Recorded by the closing write only, where of two with the same start the later counts.
         self._working: list[Fragment] = []
         self._is_finishing = False
+        self._size = 0  # of the largest entry that came with a LAC
         self._found = 0  # entries read so far, and the bytes of all but the first of them
         self._found_bytes = 0
 
@@ -135,6 +137,8 @@ class Recovery:
         """
         if self._lac_read is None or self.is_over:
             return []
+        answers = list(answers)
+        self._size = max([self._size, *(answer.size for answer in answers)])
         for ended in self._lac_read.on_answers(answers):
             assert isinstance(ended, LacReadEnded)
             if ended.failure is not None:
@@ -190,10 +194,11 @@ class Recovery:
     @property
     def _window(self) -> int:
         options = self.options
-        wide = min(options.window_max, self._found)
-        if self._found_bytes > 0:
-            wide = min(wide, options.window_bytes_max * self._found // self._found_bytes)
-        return max(options.window, wide)
+        wide = max(options.window, min(options.window_max, self._found))
+        size = self._found_bytes / self._found if self._found_bytes else self._size
+        if size > 0:
+            wide = min(wide, int(options.window_bytes_max / size))
+        return max(1, wide)
 
     def _push(self, found: list[tuple[int, object]], now: float) -> list[Command]:
         """The same ids, payloads and lengths, with the LAC of the beginning in every header.

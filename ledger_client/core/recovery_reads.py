@@ -62,13 +62,14 @@ class RecoveryReads:
         self._ask_all = ask_all
         self._entries: dict[int, _Entry] = {}
         self._requests: dict[int, _Entry] = {}
+        self._has_missing = False
 
     def ask_through(self, last: int) -> list[Command]:
-        """Begin to read everything up to `last` that is not being read yet."""
+        """Begin to read what is not being read yet, up to `last`; nothing once an end is known."""
         commands: list[Command] = []
+        if self._has_missing:
+            return commands
         for entry_id in range(self.next_entry_id + len(self._entries), last + 1):
-            if any(entry.verdict is Verdict.MISSING for entry in self._entries.values()):
-                break
             entry = _Entry(entry_id, self._distribution.write_set(entry_id))
             self._entries[entry_id] = entry
             count = self._distribution.write_quorum if self._ask_all else 1
@@ -100,6 +101,7 @@ class RecoveryReads:
             entry.missing += answer.outcome.is_missing
             if entry.missing > spare and entry.entry_id > self._floor:
                 entry.verdict = Verdict.MISSING
+                self._has_missing = True
             elif entry.unasked and not entry.answers_open:
                 return [self._ask(entry)]
             elif not entry.answers_open:

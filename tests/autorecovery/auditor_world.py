@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -23,7 +23,16 @@ from ledger_client.core.placement import DefaultPolicy, Health, PlacementPolicy
 from ledger_client.environment import Access, Environment
 from ledger_client.health import BookieHealth
 from ledger_client.pool import Pool
-from ledger_client.requests import Adds, Answer, FoundEntries, Question, Reads, Request
+from ledger_client.requests import (
+    Adds,
+    Answer,
+    FenceReads,
+    FoundEntries,
+    FoundSingly,
+    Question,
+    Reads,
+    Request,
+)
 from metadata.cluster import Cluster
 from metadata.codec import encode_ledger_metadata
 from metadata.cookies import Cookies
@@ -81,6 +90,8 @@ class FakeBookies:
             request.sink([Answer(request.request_id, Outcome.NOT_CONNECTED)])
         elif isinstance(request, Reads):
             request.sink([self._read(stored, request)])
+        elif isinstance(request, FenceReads):
+            request.sink([self._fence(stored, request)])
         elif isinstance(request, Adds):
             bounds = split_records(request.records, 0, len(request.records))
             for i, entry_id in enumerate(request.entry_ids):
@@ -93,10 +104,7 @@ class FakeBookies:
             request.sink([self._list(stored, request.request_id, request.message)])
 
     def _read(self, stored: dict[tuple[int, int], bytes], request: Reads) -> Answer:
-        ids: Sequence[int] = request.entry_ids
-        if ids[0] == LAST_ENTRY:
-            held = [entry for ledger, entry in stored if ledger == request.ledger_id]
-            ids = [max(held)] if held else [LAST_ENTRY]
+        ids = request.entry_ids
         bodies = []
         for entry_id in ids:
             body = stored.get((request.ledger_id, entry_id))
@@ -107,6 +115,16 @@ class FakeBookies:
         outcome = Outcome.OK if len(bodies) == len(ids) else Outcome.NO_SUCH_ENTRY
         found = FoundEntries(b"".join(bodies), bounds, 0)
         return Answer(request.request_id, outcome, found)
+
+    def _fence(self, stored: dict[tuple[int, int], bytes], request: FenceReads) -> Answer:
+        found: FoundSingly = {}
+        for entry_id in request.entry_ids:
+            held = [entry for ledger, entry in stored if ledger == request.ledger_id]
+            last = max(held, default=entry_id)
+            body = stored.get((request.ledger_id, last if entry_id == LAST_ENTRY else entry_id))
+            outcome = Outcome.NO_SUCH_ENTRY if body is None else Outcome.OK
+            found[entry_id] = (outcome, body or b"")
+        return Answer(request.request_id, Outcome.OK, found)
 
     def _list(
         self, stored: dict[tuple[int, int], bytes], request_id: int, message: ListEntriesRequest

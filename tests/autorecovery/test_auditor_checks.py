@@ -16,7 +16,7 @@ from autorecovery.config import AuditorConfig
 from autorecovery.statistics import AuditorStatistics
 from ledger_client.core.commands import Outcome
 from ledger_client.core.placement import DefaultPolicy
-from ledger_client.requests import Reads, Request
+from ledger_client.requests import FenceReads, Reads, Request
 from metadata.faults import Fault
 from metadata.model import LedgerState
 from metadata.paths import LayoutType, LedgerPaths
@@ -466,7 +466,5 @@ async def test_open_ledgers_are_never_recovered_by_the_auditor(autojump_clock: C
         await trio.sleep(100)
         assert (await context.client.ledgers.read(_ONE)).metadata.state is LedgerState.OPEN
         assert auditor.statistics.counts.stale_recoveries == 0
-        assert not any(
-            isinstance(request, Reads) and request.fence_key for _, request in world.pool.requests
-        )
+        assert not any(isinstance(request, FenceReads) for _, request in world.pool.requests)
         nursery.cancel_scope.cancel()

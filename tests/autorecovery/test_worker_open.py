@@ -11,7 +11,7 @@ from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Reason
 from autorecovery.worker import RECOVERIES_AT_ONCE
 from ledger_client.recovery import LedgerRecovery
-from ledger_client.requests import Request
+from ledger_client.requests import FenceReads, Request
 from metadata.model import LedgerState
 from metadata.update import ChangeEnsemble, VersionedLedger
 from tests.autorecovery.test_worker import _has_verdict, parked
@@ -38,7 +38,7 @@ async def test_idle_writer_is_fenced_after_the_grace_period_and_not_before(
     began, fenced_at = trio.current_time(), []
 
     def note(bookie_id: BookieId, request: Request) -> None:
-        if getattr(request, "fence_key", None) is not None:
+        if isinstance(request, FenceReads):
             fenced_at.append(trio.current_time() - began)
 
     world.bookies.on_request = note

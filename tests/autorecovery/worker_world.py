@@ -18,7 +18,7 @@ from autorecovery.worker import Worker
 from ledger_client.core.commands import Outcome
 from ledger_client.core.distribution import Distribution
 from ledger_client.environment import Access
-from ledger_client.requests import Adds, Answer, Question, Reads, Request
+from ledger_client.requests import Adds, Answer, FenceReads, Question, Reads, Request
 from metadata.codec import decode_ledger_metadata
 from metadata.faults import Fault
 from metadata.faults import Outcome as StoreOutcome
@@ -113,9 +113,10 @@ class SlowBookies(FakeBookies):
                 stored[request.ledger_id, entry_id] = body
             return Answer(request.request_id, Outcome.OK)
         if isinstance(request, Reads):
-            if request.fence_key is not None:
-                self.fenced.add((bookie_id, request.ledger_id))
             return self._read(stored, request)
+        if isinstance(request, FenceReads):
+            self.fenced.add((bookie_id, request.ledger_id))
+            return self._fence(stored, request)
         assert isinstance(request, Question)
         if isinstance(request.message, BookieInfoRequest):
             return self._space(bookie_id, request.request_id)

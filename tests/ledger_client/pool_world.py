@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -11,7 +11,7 @@ import trio.testing
 
 from ledger_client.core.commands import Outcome
 from ledger_client.pool import Pool
-from ledger_client.requests import Adds, Answer, Reads
+from ledger_client.requests import Adds, Answer, FenceReads, Reads
 from metadata.discovery import Bookies
 from metadata.service_info import ADD_BATCH_PROPERTY, bookie_service_info
 from runtime.memory_sockets import MemoryNetwork, MemoryStream
@@ -81,6 +81,13 @@ class World:
         request = Reads(
             request_id=request_id, sink=self.take, ledger_id=LEDGER, entry_ids=entry_ids,
             bytes_max=1 << 20,
+        )  # fmt: skip
+        self.pool.ask(BOOKIE, request)
+
+    def fence(self, request_id: int, entry_ids: Sequence[int]) -> None:
+        request = FenceReads(
+            request_id=request_id, sink=self.take, ledger_id=LEDGER, entry_ids=entry_ids,
+            master_key=KEY,
         )  # fmt: skip
         self.pool.ask(BOOKIE, request)
 

@@ -10,6 +10,7 @@ from ledger_client.core.commands import Outcome
 from ledger_client.requests import REQUEST_SECONDS, FoundEntries, Question
 from tests.ledger_client.pool_world import (
     BOOKIE,
+    KEY,
     LEDGER,
     Conversation,
     World,
@@ -25,7 +26,13 @@ from wire.codec_v3 import decode_request
 from wire.codec_v3 import encode_response as encode_v3
 from wire.errors import Status
 from wire.framing import FrameBuffer
-from wire.messages import AddBatchResponse, ForceRequest, ForceResponse
+from wire.messages import (
+    AddBatchResponse,
+    ForceRequest,
+    ForceResponse,
+    ReadRequest,
+    ReadResponse,
+)
 from wire.scan_v2 import AddBatch, AddMix, AddRun, ReadRun
 from wire.types import BookieId
 
@@ -82,6 +89,34 @@ async def test_read_waits_for_all_its_entries_and_stops_at_the_first_missing() -
         assert isinstance(found, FoundEntries)
         assert found.data == entry_of(0) + entry_of(3)
         assert found.entries == 2
+
+
+async def test_every_read_of_a_fence_fences_and_is_answered_for_itself() -> None:
+    async def bookie(conversation: Conversation) -> None:
+        asked = await conversation.requests()
+        expected = [
+            ReadRequest(
+                ledger_id=LEDGER, entry_id=entry_id, fence=True, master_key=KEY, high_priority=True
+            )
+            for entry_id in (4, 5, 7)
+        ]
+        assert [item.request for item in asked if isinstance(item, RequestFrame)] == expected
+        missing = encode_response(
+            ReadResponse(status=Status.NO_ENTRY, ledger_id=LEDGER, entry_id=4)
+        )
+        found = read_answers(LEDGER, [7, 5], [entry_of(7), entry_of(5)])
+        await conversation.stream.send_all(found + missing)
+        await trio.sleep_forever()
+
+    async with running(World(takes_batches=True), bookie) as world:
+        world.fence(5, [4, 5, 7])
+        await world.settle()
+        assert world.ends == [(5, Outcome.OK)]
+        assert world.answers[0].content == {
+            4: (Outcome.NO_SUCH_ENTRY, b""),
+            5: (Outcome.OK, entry_of(5)),
+            7: (Outcome.OK, entry_of(7)),
+        }
 
 
 async def test_request_without_an_answer_ends_once(

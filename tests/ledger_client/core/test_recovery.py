@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger_client.core.recovery import RecoveryOptions
+from ledger_client.core.commands import AskLac, AskRecoveryRead, LacAnswer
+from ledger_client.core.recovery import Recovery, RecoveryOptions
 from metadata.model import LedgerState
 from tests.ledger_client.core.world import RecoveringClient, World, WriterClient
 
@@ -69,7 +72,7 @@ def test_recovery_finds_everything_that_a_finished_writer_confirmed(
 
 
 def test_recovery_of_fifty_entries_takes_few_messages() -> None:
-    """One round of fencing, then a window at a time; the writer is gone without a last LAC."""
+    """One round of fencing, then one window; the writer is gone without a last LAC."""
     world = World(1, (3, 3, 2))
     writer = WriterClient(world)
     writer.append(50)
@@ -81,8 +84,8 @@ def test_recovery_of_fifty_entries_takes_few_messages() -> None:
         world.run(len(world.network))
     assert world.metadata.last_entry_id == 49
     assert client.world.metadata.length == sum(e % 7 + 1 for e in range(50))
-    # Claim, fence (there and back), four windows of read and add, the end, close.
-    assert rounds <= 24
+    # Claim, then there and back each: fence, read, add; close.
+    assert rounds <= 10
 
 
 def rounds_to_recover(entries: int, options: RecoveryOptions) -> int:
@@ -100,13 +103,26 @@ def rounds_to_recover(entries: int, options: RecoveryOptions) -> int:
 
 def test_long_tail_is_recovered_in_windows_that_grow_with_it() -> None:
     """A writer killed within one large batch: nothing of it was told to be confirmed."""
-    narrow = rounds_to_recover(2000, RecoveryOptions(window_max=16))
-    wide = rounds_to_recover(2000, RecoveryOptions())
+    narrow = rounds_to_recover(2000, RecoveryOptions(window=16, window_max=16))
+    wide = rounds_to_recover(2000, RecoveryOptions(window=16))
     assert wide < narrow / 8
 
 
 def test_window_does_not_grow_beyond_its_bytes() -> None:
-    """Entries here have four bytes on the average: sixty-four bytes are one first window."""
-    narrow = rounds_to_recover(500, RecoveryOptions(window_max=16))
+    """Entries here have four bytes on the average: sixty-four bytes are sixteen of them."""
+    narrow = rounds_to_recover(500, RecoveryOptions(window=16, window_max=16))
     bounded = rounds_to_recover(500, RecoveryOptions(window_bytes_max=64))
     assert bounded >= narrow - 4
+
+
+@pytest.mark.parametrize(("size", "entries"), [(0, 64), (64 << 10, 64), (1 << 20, 4), (5 << 20, 1)])
+def test_first_window_goes_by_the_entries_that_came_with_the_lac(size: int, entries: int) -> None:
+    """Sixty-four entries of 5 MiB from three bookies are not asked for at once."""
+    metadata = World(1, (3, 3, 2)).metadata
+    core = Recovery(metadata)
+    core.start()
+    asks = core.on_started(replace(metadata, state=LedgerState.IN_RECOVERY), wrote=True)
+    assert all(isinstance(ask, AskLac) for ask in asks)
+    answers = [LacAnswer(ask.request_id, size=size) for ask in asks if isinstance(ask, AskLac)]
+    reads = core.on_lac_answers(answers, 0.0)
+    assert len({ask.entry_id for ask in reads if isinstance(ask, AskRecoveryRead)}) == entries
