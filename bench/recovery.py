@@ -24,13 +24,11 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import trio
@@ -39,11 +37,13 @@ from autorecovery.config import AuditorConfig, WorkerConfig
 from autorecovery.context import RecoveryContext, RecoverySettings
 from autorecovery.daemon import opened_context
 from autorecovery.ledger_scan import LedgerScan
+from bench.disk_stalls import watched
 from bench.peers.cluster import PeerCluster, peer_cluster
 from bench.peers.process import OurBookie
 from bench.planted_records import plant_records
+from bench.recovery_live import BATCH, PASSWORD, Figures, Took, Turns, append, figures_of
 from bench.recovery_process import AutorecoveryProcess, autorecovery
-from ledger_client import LedgerClient, LedgerWriter
+from ledger_client import LedgerClient
 from ledger_client.core.commands import Outcome
 from ledger_client.environment import Access
 from ledger_client.requests import Adds, Mailbox
@@ -55,18 +55,11 @@ from metadata.uri import parse_metadata_uri
 from wire.entry import encode_records
 from wire.types import BookieId, DigestType, LedgerId
 
-PASSWORD: Final = b"secret"
 _POLL_SECONDS: Final = 0.05
 _PATIENCE_SECONDS: Final = 3600.0
 #: Ledgers are planted so many at a time.
 _AT_ONCE: Final = 64
-#: Live writers, and the entries that each appends together.
-_WRITERS: Final = 4
-_BATCH: Final = 100
 _SMALL_FIRST_ID: Final = 1_000_000
-
-Figures = dict[str, float]
-Took = list[tuple[float, float]]  # of each batch: when it was due, how long it took
 
 
 @dataclass(frozen=True)
@@ -146,52 +139,31 @@ def small(folder: Path, sizes: Sizes, cluster: PeerCluster, make: str) -> Figure
 
 
 def live(folder: Path, sizes: Sizes, cluster: PeerCluster, make: str) -> Figures:
-    """Without, with, with, without: the disk has moods that last longer than a turn."""
+    """In turns, without and with, there and back: the machine has moods that outlast a turn."""
     victim = _restored(cluster)
     entries = sizes.live_mib * 1024 // sizes.live_ledgers
     trio.run(_write, cluster.uri, sizes.live_ledgers, entries, 1024)
     _kill(cluster, victim)
-    limit = len(trio.run(_append, cluster.uri, sizes.live_seconds, None)) * _BATCH
+    limit = len(trio.run(append, cluster.uri, sizes.live_seconds, None)) * BATCH
     half = limit / sizes.live_seconds / 2
-    without: list[Took] = []
-    during: list[Took] = []
+    without, during = Turns(), Turns()
     moved = 0
-    for is_with in (False, True, True, False):
-        if is_with:
-            with autorecovery(folder, cluster.uri, make) as process:
-                took, size = trio.run(
-                    _append_during, cluster.uri, process, sizes.live_seconds, half
-                )
-            during.append(took)
-            moved += size
-        else:
-            without.append(trio.run(_append, cluster.uri, sizes.live_seconds, half))
-    figures: Figures = {"half load, entries/s": half}
-    for name, share in (("p50", 0.5), ("p99", 0.99)):
-        figures[f"{name} without, ms"] = at_share(chain(*without), share)
-        figures[f"{name} with, ms"] = at_share(chain(*during), share)
-    before, after = typical_p99(without), typical_p99(during)
-    return figures | {
-        "p99 of a typical second without, ms": before,
-        "with, ms": after,
-        "ratio": after / before,
-        "MiB/s": moved / 2**20 / sizes.live_seconds / 2,
-    }
-
-
-def at_share(took: Iterable[tuple[float, float]], share: float) -> float:
-    """In milliseconds."""
-    ordered = sorted(seconds for _, seconds in took)
-    return ordered[int(len(ordered) * share)] * 1000
-
-
-def typical_p99(turns: Iterable[Took]) -> float:
-    """The p99 of each second, and of these the median: a stall of the disk is one second's."""
-    found: list[float] = []
-    for took in turns:
-        for _, second in groupby(sorted(took), lambda batch: int(batch[0])):
-            found.append(at_share(second, 0.99))
-    return median(found)
+    for is_with in (False, True, True, False) * 2:
+        turns = during if is_with else without
+        with watched(folder) as stalls:
+            if is_with:
+                with autorecovery(folder, cluster.uri, make) as process:
+                    took, size = trio.run(
+                        _append_during, cluster.uri, process, sizes.live_seconds, half
+                    )
+                moved += size
+            else:
+                took = trio.run(append, cluster.uri, sizes.live_seconds, half)
+        turns.turns.append(took)
+        begun, over = min(took).due, max(batch.due + batch.seconds for batch in took)
+        turns.stalls += [s for s in stalls or () if s.end > begun and s.start < over]
+    figures: Figures = {"half load, entries/s": half} | figures_of(without, during)
+    return figures | {"MiB/s": moved / 2**20 / sizes.live_seconds / len(during.turns)}
 
 
 async def scan(uri: str, count: int) -> Figures:
@@ -371,52 +343,28 @@ def _record(names: list[BookieId], number: int, entries: int) -> LedgerMetadata:
     )
 
 
-async def _append(uri: str, seconds: float, per_second: float | None) -> Took:
-    """How long batches of entries took, of some writers: as fast as it goes, or at an even pace.
-
-    At a pace the next batch does not wait for the one before it, and the clock of a batch runs from
-    when it was due.
-    """
-    payloads = [bytes(1024)] * _BATCH
-    took: Took = []
-    async with LedgerClient(uri) as client:
-        ledgers = [
-            await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)
-            for _ in range(_WRITERS)
-        ]
-        began = time.perf_counter()
-
-        async def append(ledger: LedgerWriter, since: float) -> None:
-            await ledger.append_many(payloads)
-            took.append((since, time.perf_counter() - began - since))
-
-        async def fill(ledger: LedgerWriter) -> None:
-            while (elapsed := time.perf_counter() - began) < seconds:
-                await append(ledger, elapsed)
-
-        async with trio.open_nursery() as nursery:
-            if per_second is None:
-                for ledger in ledgers:
-                    nursery.start_soon(fill, ledger)
-            else:
-                for number in range(int(seconds * per_second / _BATCH)):
-                    due = number * _BATCH / per_second
-                    await trio.sleep(max(0.0, began + due - time.perf_counter()))
-                    nursery.start_soon(append, ledgers[number % _WRITERS], due)
-        for ledger in ledgers:
-            await ledger.close()
-    return took
-
-
 async def _append_during(
     uri: str, process: AutorecoveryProcess, seconds: float, per_second: float
-) -> tuple[Took, int]:
-    """The same writer while copies are made, and how many bytes these were."""
+) -> tuple[list[Took], int]:
+    """The same writers while copies are made, and how many bytes these were.
+
+    From when a worker has a ledger in hand: the marks may be of the turn before, and a process that
+    is only just starting copies nothing.
+    """
     async with context_of(uri) as context:
-        await _until_marks(context, process, lambda count: count > 0)
+        with trio.fail_after(_PATIENCE_SECONDS):
+            while not await _is_anything_locked(context):
+                process.check()
+                await trio.sleep(_POLL_SECONDS)
         before = await _left(context)
-        took = await _append(uri, seconds, per_second)
+        took = await append(uri, seconds, per_second)
         return took, before - await _left(context)
+
+
+async def _is_anything_locked(context: RecoveryContext) -> bool:
+    with contextlib.suppress(NoNodeError):
+        return bool((await context.store.children(ClusterPaths(context.cluster.root).locks))[0])
+    return False
 
 
 async def _left(context: RecoveryContext) -> int:
