@@ -11,20 +11,22 @@ from __future__ import annotations
 import math
 from typing import Final
 
-WINDOW_BYTES_MIN: Final = 32 * 1024
-WINDOW_BYTES_FIRST: Final = 1024 * 1024
+#: With answers after 5 ms this is less than a megabyte per second.
+WINDOW_BYTES_MIN: Final = 4 * 1024
+WINDOW_BYTES_FIRST: Final = 64 * 1024
 WINDOW_BYTES_MAX: Final = 4 * 1024 * 1024
-#: What a prompt answer adds, as a share of itself: little, or more would be taken from writers
-#: before they are noticed.
-_GROWTH: Final = 32
+#: By which part of itself, or of the window if that is smaller, an answer moves the window. So it
+#: stands where one answer of six is late. Until the first late one it is not known at all what the
+#: target bears; it is found out within some dozens of answers, and not by asking too much at once.
+_GROWTH: Final = 16
+_GROWTH_AT_FIRST: Final = 4
+_SHRINKING: Final = 4
 #: Answers are late when they take this many times as long as the fastest, and at least this long.
 _LATE_FACTOR: Final = 2.5
 _LATE_SECONDS_MIN: Final = 0.005
 #: The fastest answer is forgotten slowly, doubled in half a minute: a bookie that is busier for
 #: good is not late for ever.
 _FORGET_PER_SECOND: Final = 1.023
-#: One shrinking per so many seconds: answers that were under way already say nothing new.
-_SHRINK_SECONDS: Final = 0.1
 #: No pause is longer, or one answer after a stall would stop everything.
 _PAUSE_SECONDS_MAX: Final = 1.0
 #: A clock that is asked to move by less may not move at all, and a wait would be for ever.
@@ -39,7 +41,7 @@ class Pace:
         self.in_flight_bytes = 0
         self.resume_at = -math.inf  # the end of the pause
         self._fastest: tuple[float, float] | None = None  # seconds, and when they were counted
-        self._shrunk_at = -math.inf
+        self._was_late = False
 
     def has_room(self, size: int, now: float) -> bool:
         """Outside a pause one piece may always be on its way, whatever its size."""
@@ -57,11 +59,13 @@ class Pace:
             known, at = self._fastest
             fastest = min(seconds, known * _FORGET_PER_SECOND ** (now - at))
         self._fastest = fastest, now
-        if seconds <= max(_LATE_SECONDS_MIN, _LATE_FACTOR * fastest):
-            self.window_bytes = min(WINDOW_BYTES_MAX, self.window_bytes + size // _GROWTH)
-        elif now - self._shrunk_at >= _SHRINK_SECONDS:
-            self._shrunk_at = now
-            self.window_bytes = max(WINDOW_BYTES_MIN, self.window_bytes * 3 // 4)
+        step = min(size, self.window_bytes)
+        if seconds > max(_LATE_SECONDS_MIN, _LATE_FACTOR * fastest):
+            self._was_late = True
+            self.window_bytes = max(WINDOW_BYTES_MIN, self.window_bytes - step // _SHRINKING)
+        else:
+            growth = step // (_GROWTH if self._was_late else _GROWTH_AT_FIRST)
+            self.window_bytes = min(WINDOW_BYTES_MAX, self.window_bytes + growth)
         if size > self.window_bytes:
             pause = seconds * (size / self.window_bytes - 1)
             self.resume_at = now + min(pause, _PAUSE_SECONDS_MAX)

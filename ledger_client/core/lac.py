@@ -7,6 +7,7 @@ ack quorum can hide among the silent ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ledger_client.core.commands import (
@@ -27,16 +28,21 @@ class LacAnnouncer:
     """When a writer says its LAC aloud.
 
     Entries carry the LAC of the moment they were built, so readers learn of an entry with the next
-    one. If there is no next one for `idle_seconds`, the LAC goes out by itself. A busy writer
-    never sends one, and a LAC that an entry or an earlier message carried is not repeated.
+    one. If there is no next one for `idle_seconds`, the LAC goes out by itself. So it does for an
+    append that came after such a silence, as soon as it is confirmed: nothing says that there will
+    be a next one, and it would be told a little later anyway. A busy writer never sends one, and a
+    LAC that an entry or an earlier message carried is not repeated.
     """
 
     def __init__(self, idle_seconds: float | None) -> None:
         self._idle_seconds = idle_seconds
-        self._appended_at = 0.0
+        self._appended_at = -math.inf
+        self._is_lone = False  # the last append came after a silence
         self._told = NO_ENTRY  # the highest LAC on its way to bookies, by entry or by itself
 
     def on_append(self, *, lac: int, now: float) -> None:
+        if self._idle_seconds is not None:
+            self._is_lone = now - self._appended_at >= self._idle_seconds
         self._appended_at = now
         self._told = max(self._told, lac)
 
@@ -44,7 +50,7 @@ class LacAnnouncer:
         """When to look again; None while there is nothing to tell."""
         if self._idle_seconds is None or lac <= self._told:
             return None
-        return self._appended_at + self._idle_seconds
+        return self._appended_at + (0.0 if self._is_lone else self._idle_seconds)
 
     def is_due(self, lac: int, now: float) -> bool:
         """Whether to tell `lac` now. Yes is taken as done: failures of this kind are ignored."""

@@ -39,7 +39,8 @@ class WriterOptions:
     acks_across_domains: bool = False
     #: An add without an ack quorum after this long ends the handle. None: it waits for ever.
     quorum_timeout_seconds: float | None = None
-    #: The LAC goes out by itself after so long without an add. None: only with entries.
+    #: The LAC goes out by itself after so long without an add, and at once for an add that came
+    #: after such a silence. None: only with entries.
     lac_idle_seconds: float | None = 0.010
     #: Above either, callers wait.
     queue_bytes_max: int = 32 * 1024 * 1024

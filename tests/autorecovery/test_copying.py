@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autorecovery.core.copying import BUSY_MAX, AddPiece, Command, Copy, ReadPiece
-from autorecovery.core.copying_pace import WINDOW_BYTES_MIN, Pace, Rate
+from autorecovery.core.copying_pace import WINDOW_BYTES_FIRST, WINDOW_BYTES_MIN, Pace, Rate
 from autorecovery.core.fragments import CopyJob, Run
 from ledger_client.core.commands import Outcome
 from ledger_client.core.distribution import Distribution
@@ -324,24 +325,35 @@ def test_window_grows_while_answers_are_prompt_and_shrinks_when_they_are_late() 
     answer(pace, 0.002, range(1000))
     grown = pace.window_bytes
     assert grown > 2_000_000
-    answer(pace, 0.5, range(1000, 1010))
+    answer(pace, 0.5, range(1000, 1070))
     assert pace.window_bytes < grown / 4
-    answer(pace, 0.5, range(1010, 1060))
+    answer(pace, 0.5, range(1070, 1110))
     assert pace.window_bytes == WINDOW_BYTES_MIN
-    answer(pace, 0.5, range(1060, 3000))
+    answer(pace, 0.5, range(1110, 3000))
     assert pace.window_bytes > grown / 4, "a bookie that is slow for good is not late for ever"
     assert pace.in_flight_bytes == 0
 
 
-def test_many_late_answers_at_once_are_one_reason_to_shrink() -> None:
+@pytest.mark.parametrize(("prompt", "grows"), [(3, False), (7, True)])
+def test_window_stands_where_one_answer_of_six_is_late(prompt: int, grows: bool) -> None:
     pace = Pace()
-    answer(pace, 0.002, range(10))
-    window = pace.window_bytes
-    for _ in range(10):
-        pace.sent(1)
-    for _ in range(10):
-        pace.answered(1, seconds=0.5, now=20.0)
-    assert pace.window_bytes == window * 3 // 4
+    answer(pace, 0.002, range(3))
+    answer(pace, 0.05, range(3, 4))
+    before = pace.window_bytes
+    for moment in range(4, 4 + 10 * (prompt + 1), prompt + 1):
+        answer(pace, 0.002, range(moment, moment + prompt))
+        answer(pace, 0.05, range(moment + prompt, moment + prompt + 1))
+    assert (pace.window_bytes > before) is grows
+
+
+def test_nothing_is_taken_from_writers_before_it_is_known_what_the_target_bears() -> None:
+    """The first window is a part of a piece, and not known to be late it grows by a quarter."""
+    pace = Pace()
+    assert pace.window_bytes < 200_000
+    answer(pace, 0.02, range(1))
+    assert pace.window_bytes <= WINDOW_BYTES_FIRST * 5 // 4
+    answer(pace, 0.002, range(1, 30))
+    assert pace.window_bytes > 1_000_000, "nobody else was there"
 
 
 def test_one_piece_is_always_let_through() -> None:

@@ -59,14 +59,27 @@ def test_lac_read_reports_the_last_error_when_it_cannot_be_covered() -> None:
     assert ended.failure.outcome is Outcome.IO_ERROR
 
 
-def test_announcer_waits_for_the_idle_time_after_the_last_append() -> None:
+def test_announcer_waits_for_the_idle_time_after_the_last_append_of_many() -> None:
     announcer = LacAnnouncer(0.01)
-    announcer.on_append(lac=-1, now=1.0)
+    announcer.on_append(lac=-1, now=1.995)
     announcer.on_append(lac=-1, now=2.0)
     assert announcer.deadline(0) == pytest.approx(2.01)
     assert not announcer.is_due(0, 2.005)
     assert announcer.is_due(0, 2.01)
     assert announcer.deadline(0) is None
+
+
+@pytest.mark.parametrize("before", [None, 1.99])
+def test_announcer_tells_of_an_append_after_a_silence_at_once(before: float | None) -> None:
+    announcer = LacAnnouncer(0.01)
+    if before is not None:
+        announcer.on_append(lac=-1, now=before)
+    announcer.on_append(lac=-1, now=2.0)
+    assert announcer.deadline(-1) is None, "it is not confirmed yet"
+    assert announcer.deadline(0) == 2.0
+    assert announcer.is_due(0, 2.001)
+    announcer.on_append(lac=0, now=2.002)
+    assert not announcer.is_due(1, 2.003), "there was a next one"
 
 
 def test_announcer_does_not_repeat_a_lac_that_an_entry_carried() -> None:
