@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-#: With answers after 5 ms this is less than a megabyte per second.
+#: With answers after 5 ms this is less than a megabyte per second, the least that is given.
 WINDOW_BYTES_MIN: Final = 4 * 1024
 WINDOW_BYTES_FIRST: Final = 64 * 1024
 WINDOW_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -27,8 +27,9 @@ _LATE_SECONDS_MIN: Final = 0.005
 #: The fastest answer is forgotten slowly, doubled in half a minute: a bookie that is busier for
 #: good is not late for ever.
 _FORGET_PER_SECOND: Final = 1.023
-#: No pause is longer, or one answer after a stall would stop everything.
-_PAUSE_SECONDS_MAX: Final = 1.0
+#: No pause is longer: a bookie that is never idle is still given about a megabyte per second, since
+#: copies that are never made are worse than writers that wait a little.
+_PAUSE_SECONDS_MAX: Final = 0.25
 #: A clock that is asked to move by less may not move at all, and a wait would be for ever.
 _WAIT_SECONDS_MIN: Final = 1e-6
 
