@@ -219,7 +219,7 @@ class DataConnection(Connection):
             if len(reads.found) < len(reads.entry_ids):
                 continue
             if isinstance(reads, FenceReads):
-                self._put(found, reads, Outcome.OK, reads.found)
+                self._put(found, reads, _first_error(reads), reads.found)
             else:
                 self._put(found, reads, *_gathered(reads))
 
@@ -256,6 +256,12 @@ class DataConnection(Connection):
             self._reads[key] = rest if len(rest) > 1 else rest[0]
             return request[0]
         return request
+
+
+def _first_error(reads: FenceReads) -> Outcome:
+    """For the bookie's reputation; whoever asked looks at every entry."""
+    outcomes = (outcome for outcome, _ in reads.found.values())
+    return next((one for one in outcomes if not one.is_known), Outcome.OK)
 
 
 def _gathered(reads: Reads) -> tuple[Outcome, FoundEntries]:

@@ -95,7 +95,7 @@ class LedgerRecovery:
             if asks is None:
                 adds.append(AddAnswer(request_id, outcome, content))  # type: ignore[arg-type]
                 continue
-            found: FoundSingly = content if outcome is Outcome.OK else {}  # type: ignore[assignment]
+            found: FoundSingly = content if isinstance(content, dict) else {}
             for entry_id, ask in asks.items():
                 verdict, entry = self._verified(ask, entry_id, *found.get(entry_id, (outcome, b"")))
                 if isinstance(ask, AskLac):

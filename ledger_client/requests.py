@@ -34,8 +34,8 @@ class Answer(NamedTuple):
     """The end of a request. What `content` is depends on the request and comes with OK only.
 
     For adds: the entries of a partial answer, None for all. For reads: `FoundEntries`, also with
-    another outcome, which is then that of the entry behind them. For fences: `FoundSingly`. For
-    questions: the response.
+    another outcome, which is then that of the entry behind them. For fences: `FoundSingly` with
+    every entry, whatever the outcome, if the bookie answered. For questions: the response.
     """
 
     request_id: int
@@ -126,7 +126,7 @@ class Reads(Request):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FenceReads(Request):
-    """Entries of one ledger, each of which fences it. All are answered: OK comes with `found`."""
+    """Entries of one ledger, each of which fences it. The outcome is that of the first error."""
 
     ledger_id: LedgerId
     entry_ids: Sequence[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -91,7 +92,16 @@ async def test_read_waits_for_all_its_entries_and_stops_at_the_first_missing() -
         assert found.entries == 2
 
 
-async def test_every_read_of_a_fence_fences_and_is_answered_for_itself() -> None:
+@pytest.mark.parametrize(
+    ("status", "outcome", "end"),
+    [
+        (Status.NO_ENTRY, Outcome.NO_SUCH_ENTRY, Outcome.OK),
+        (Status.IO_ERROR, Outcome.IO_ERROR, Outcome.IO_ERROR),
+    ],
+)
+async def test_every_read_of_a_fence_fences_and_is_answered_for_itself(
+    status: Status, outcome: Outcome, end: Outcome
+) -> None:
     async def bookie(conversation: Conversation) -> None:
         asked = await conversation.requests()
         expected = [
@@ -101,19 +111,17 @@ async def test_every_read_of_a_fence_fences_and_is_answered_for_itself() -> None
             for entry_id in (4, 5, 7)
         ]
         assert [item.request for item in asked if isinstance(item, RequestFrame)] == expected
-        missing = encode_response(
-            ReadResponse(status=Status.NO_ENTRY, ledger_id=LEDGER, entry_id=4)
-        )
+        other = encode_response(ReadResponse(status=status, ledger_id=LEDGER, entry_id=4))
         found = read_answers(LEDGER, [7, 5], [entry_of(7), entry_of(5)])
-        await conversation.stream.send_all(found + missing)
+        await conversation.stream.send_all(found + other)
         await trio.sleep_forever()
 
     async with running(World(takes_batches=True), bookie) as world:
         world.fence(5, [4, 5, 7])
         await world.settle()
-        assert world.ends == [(5, Outcome.OK)]
+        assert world.ends == [(5, end)]
         assert world.answers[0].content == {
-            4: (Outcome.NO_SUCH_ENTRY, b""),
+            4: (outcome, b""),
             5: (Outcome.OK, entry_of(5)),
             7: (Outcome.OK, entry_of(7)),
         }
