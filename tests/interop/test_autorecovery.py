@@ -58,17 +58,22 @@ class Loss:
     def kill(self) -> None:
         """The writer of the growing ledger notices, and replaces the bookie itself.
 
-        Its adds are confirmed before that is done. Whoever does not wait for it lets a busy machine
-        decide whether a worker finds the ledger as a dead writer would have left it.
+        Its adds are confirmed before that is done, and if they are before the failure is known, the
+        next add replaces the bookie. Whoever does not wait for it lets a busy machine decide
+        whether a worker finds the ledger as a dead writer would have left it.
         """
         self.victim.kill()
-        more = payloads(20, "more")
-        self.growing.append_many(more)
-        self.written.entries[self.growing.id] += more
+        self._grow(20)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self.victim.bookie_id in self.growing.metadata.last_fragment.ensemble:
+            self._grow(1)
             assert time.monotonic() < deadline, "the writer keeps a bookie that is dead"
             time.sleep(0.05)
+
+    def _grow(self, count: int) -> None:
+        more = payloads(count, "more")
+        self.growing.append_many(more)
+        self.written.entries[self.growing.id] += more
 
     async def heal(self, context: RecoveryContext) -> None:
         lost = self.victim.bookie_id
