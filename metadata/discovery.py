@@ -90,6 +90,7 @@ class BookieWatcher:
         self._info: dict[BookieId, BookieServiceInfo] = {}
         self._followed: set[BookieId] = set()
         self._latest = Latest(Bookies())
+        self._nursery: trio.Nursery | None = None  # while it runs
 
     @property
     def bookies(self) -> Bookies:
@@ -99,10 +100,42 @@ class BookieWatcher:
         """The present snapshot, as soon as it is not `seen` any more."""
         return await self._latest.wait_other_than(seen)
 
+    async def refresh(self) -> Bookies:
+        """The bookies as of now: watches come late, and the server that we read from may lag.
+
+        For decisions that cannot be taken back. StoreUnavailableError: that is not known now.
+        """
+        assert self._nursery is not None
+        await self._store.sync(self._paths.available)
+        # The writable ones once more: who has become one meanwhile was not in the first list, and
+        # is in the other one no longer.
+        for followed in (self._writable, self._read_only, self._writable):
+            try:
+                names, stat = await self._store.children(followed.path)
+            except NoNodeError:
+                if followed.is_mandatory:
+                    raise
+                continue
+            taken = trio.Event()
+            # Not as a part of the caller, who may be cancelled: whoever is new is followed.
+            self._nursery.start_soon(self._take_and_tell, followed, names, stat, taken)
+            await taken.wait()
+        # Somebody else may have taken the same list, and still be asking where its bookies are.
+        self._show()
+        return self.bookies
+
+    async def _take_and_tell(
+        self, followed: _List, names: list[str], stat: Stat, taken: trio.Event
+    ) -> None:
+        assert self._nursery is not None
+        await self._take_list(followed, names, stat, self._nursery)
+        taken.set()
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the lists until cancelled. Fails only at first, if there is no writable list."""
         await self._store.children(self._paths.available)
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             # The read-only list may be missing, and nobody needs it to begin with.
             for followed in (self._writable, self._read_only):
                 await nursery.start(self._follow_list, followed, nursery)
