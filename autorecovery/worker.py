@@ -164,12 +164,16 @@ class Worker:
 
     async def _follow_bookies(self) -> None:
         watcher = self._context.watcher
-        seen = watcher.bookies
         while True:
-            if self._absences.see(seen.all, now=trio.current_time()):
-                self._deferrals.wake()
-                self._wake()
-            seen = await watcher.wait_changed(seen)
+            seen = watcher.bookies
+            self._see_bookies()
+            await watcher.wait_changed(seen)
+
+    def _see_bookies(self) -> None:
+        present = self._context.watcher.bookies.all
+        if self._absences.see(present, now=trio.current_time()):
+            self._deferrals.wake()
+            self._wake()
 
     async def _follow_parked(self) -> None:
         """Know which ledgers are parked without asking for each."""
@@ -323,8 +327,10 @@ class Worker:
             return
         self.statistics.repairs.failure.record(took_ms)
         if result.ending is Ending.GROWING:
+            # Before the release: for a bookie that comes back meanwhile the wait has no end.
+            seconds = self._grace_seconds(result)
             await self._marks.release(lock)
-            self._deferrals.wait(ledger_id, self._grace_seconds(result), now=trio.current_time())
+            self._deferrals.wait(ledger_id, seconds, now=trio.current_time())
         else:
             await self._put_back(lock, result, result.verdict)
 
@@ -385,8 +391,9 @@ class Worker:
     # ------------------------------------------------------------------ open ledgers
 
     def _grace_seconds(self, result: RepairResult) -> float:
-        """How long the writer may still take to help itself."""
+        """How long the writer may still take to help itself. Asked right after an attempt."""
         assert result.ledger is not None
+        self._see_bookies()
         return self._grace.wait_seconds(
             result.ledger.metadata, result.growing, self._absences, now=trio.current_time()
         )

@@ -9,10 +9,11 @@ import trio.testing
 from autorecovery.context import RecoveryContext
 from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Reason
-from autorecovery.worker import RECOVERIES_AT_ONCE
+from autorecovery.worker import RECOVERIES_AT_ONCE, Worker
 from ledger_client.recovery import LedgerRecovery
 from ledger_client.requests import FenceReads, Request
 from metadata.model import LedgerState
+from metadata.underreplication import Lock, UnderReplication
 from metadata.update import ChangeEnsemble, VersionedLedger
 from tests.autorecovery.test_worker import _has_verdict, parked
 from tests.autorecovery.worker_world import RepairWorld, bookie
@@ -121,6 +122,49 @@ async def test_bookie_that_comes_and_goes_starts_the_grace_period_anew(
 
     await world.work_until(lambda: bool(world.bookies.fenced), beside=flap)
     assert trio.current_time() - came >= GRACE
+
+
+async def test_bookie_that_comes_back_while_its_ledger_is_put_back_does_not_leave_the_mark(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world((0, (0, 1, 2)))
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+    release = UnderReplication.release
+
+    async def release_late(marks: UnderReplication, lock: Lock) -> None:
+        if bookie(0) not in world.alive():
+            world.join(bookie(0))
+            world.metadata.publish()
+            await trio.sleep(1)
+        await release(marks, lock)
+
+    monkeypatch.setattr(UnderReplication, "release", release_late)
+    await world.heal()
+    assert world.record(1).state is LedgerState.OPEN
+    assert not world.bookies.fenced
+
+
+async def test_bookie_that_left_a_moment_ago_does_not_leave_its_ledger_waiting_for_ever(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that notes who leaves may be the last to run; here it never does."""
+    monkeypatch.setattr(Worker, "_follow_bookies", _sleep_for_ever)
+    world = open_world((0, (0, 1, 2)))
+
+    async def lose(context: RecoveryContext) -> None:
+        await trio.sleep(1)
+        world.leave(bookie(0))
+        await context.marks.mark(LedgerId(1), [bookie(0)])
+        marked.set()
+
+    marked = trio.Event()
+    await world.work_until(lambda: marked.is_set() and not world.marked(), beside=lose)
+    assert world.is_whole(1)
+
+
+async def _sleep_for_ever(worker: Worker) -> None:
+    await trio.sleep_forever()
 
 
 async def test_end_that_cannot_be_found_is_a_verdict(autojump_clock: Clock) -> None:
