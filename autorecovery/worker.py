@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from autorecovery.context import RecoveryContext
+from autorecovery.core.fragments import find_damage
 from autorecovery.core.fragments_waiting import Absences, Deferrals, Grace
 from autorecovery.core.parking import Parked, Reason, Verdict
 from autorecovery.gone import judged_by_cookies
@@ -28,6 +29,7 @@ from autorecovery.worker_repair import Ending, LedgerRepair, Order, RepairResult
 from autorecovery.worker_statistics import WorkerStatistics
 from ledger_client.errors import NotEnoughBookiesError, RecoveryError, UnreadableEntryError
 from ledger_client.recovery import LedgerRecovery
+from metadata.model import LedgerMetadata
 from metadata.paths import ClusterPaths
 from metadata.store import SessionExpiredError, StoreUnavailableError
 from metadata.underreplication import Lock
@@ -313,7 +315,7 @@ class Worker:
     async def _repair(self, lock: Lock) -> None:
         ledger_id, began = lock.ledger_id, trio.current_time()
         result = await self._attempt(lock)
-        if result.ending is Ending.GROWING and self._grace_seconds(result) <= 0:
+        if result.ending is Ending.GROWING and self._grace_of(result) <= 0:
             verdict = await self._recover(result)
             if verdict is None:
                 result = await self._attempt(lock)
@@ -328,7 +330,7 @@ class Worker:
         self.statistics.repairs.failure.record(took_ms)
         if result.ending is Ending.GROWING:
             # Before the release: for a bookie that comes back meanwhile the wait has no end.
-            seconds = self._grace_seconds(result)
+            seconds = self._grace_of(result)
             await self._marks.release(lock)
             self._deferrals.wait(ledger_id, seconds, now=trio.current_time())
         else:
@@ -390,13 +392,14 @@ class Worker:
 
     # ------------------------------------------------------------------ open ledgers
 
-    def _grace_seconds(self, result: RepairResult) -> float:
+    def _grace_of(self, result: RepairResult) -> float:
         """How long the writer may still take to help itself. Asked right after an attempt."""
         assert result.ledger is not None
+        return self._grace_seconds(result.ledger.metadata, result.growing)
+
+    def _grace_seconds(self, metadata: LedgerMetadata, growing: tuple[BookieId, ...]) -> float:
         self._see_bookies()
-        return self._grace.wait_seconds(
-            result.ledger.metadata, result.growing, self._absences, now=trio.current_time()
-        )
+        return self._grace.wait_seconds(metadata, growing, self._absences, now=trio.current_time())
 
     async def _recover(self, result: RepairResult) -> Verdict | None:
         """Fence the ledger and close it; why not, if that cannot be done now."""
@@ -404,11 +407,14 @@ class Worker:
             return await self._recover_in_turn(result)
 
     async def _recover_in_turn(self, result: RepairResult) -> Verdict | None:
+        """The wait for our turn may have been long, and news of bookies may be late: look again."""
         assert result.ledger is not None
+        await self._context.watcher.refresh()
         ledger = await self._newest(result.ledger)
-        gone = tuple(b for b in result.growing if b in ledger.metadata.last_fragment.ensemble)
-        if ledger.metadata.is_closed or not gone:
-            return None  # the writer was faster
+        present = self._context.client.bookies().all
+        gone = find_damage(ledger.metadata, present=present).growing
+        if not gone or self._grace_seconds(ledger.metadata, gone) > 0:
+            return None  # the writer was faster, or the bookie is back
         _log.info(
             "recovering an open ledger",
             ledger=ledger.metadata.ledger_id,

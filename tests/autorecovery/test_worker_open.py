@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import trio
 import trio.testing
@@ -12,11 +14,14 @@ from autorecovery.core.parking import Reason
 from autorecovery.worker import RECOVERIES_AT_ONCE, Worker
 from ledger_client.recovery import LedgerRecovery
 from ledger_client.requests import FenceReads, Request
+from metadata.faults import Fault
+from metadata.faults import Outcome as StoreOutcome
+from metadata.memory import MemoryStore
 from metadata.model import LedgerState
 from metadata.underreplication import Lock, UnderReplication
 from metadata.update import ChangeEnsemble, VersionedLedger
 from tests.autorecovery.test_worker import _has_verdict, parked
-from tests.autorecovery.worker_world import RepairWorld, bookie
+from tests.autorecovery.worker_world import PATHS, RepairWorld, bookie, until
 from wire.types import BookieId, LedgerId
 
 Clock = trio.testing.MockClock
@@ -122,6 +127,114 @@ async def test_bookie_that_comes_and_goes_starts_the_grace_period_anew(
 
     await world.work_until(lambda: bool(world.bookies.fenced), beside=flap)
     assert trio.current_time() - came >= GRACE
+
+
+async def test_bookie_that_is_back_saves_the_writer_although_the_watch_is_late(
+    autojump_clock: Clock,
+) -> None:
+    """I22: what cannot be taken back is not decided on a list that a late watch left behind."""
+    world = open_world((0, (0, 1, 2)))
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+
+    async def come_unheard(context: RecoveryContext) -> None:
+        await trio.sleep(GRACE / 2)
+        cast(MemoryStore, context.store).hold_watches()
+        world.join(bookie(0))
+        world.metadata.publish()
+
+    await world.work_until(lambda: not world.marked(), beside=come_unheard)
+    assert world.record(1).state is LedgerState.OPEN
+    assert not world.bookies.fenced
+
+
+async def test_no_writer_is_fenced_while_nobody_can_say_who_is_there(
+    autojump_clock: Clock,
+) -> None:
+    world = open_world((0, (0, 1, 2)))
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+    failures, asked = 20, f"store sync {PATHS.available}"
+    for _ in range(failures):
+        world.script.add(Fault(outcome=StoreOutcome.UNAVAILABLE), verb="sync", path=PATHS.available)
+    asked_before: list[int] = []
+
+    def note(bookie_id: BookieId, request: Request) -> None:
+        if isinstance(request, FenceReads):
+            asked_before.append(world.steps.count(asked))
+
+    world.bookies.on_request = note
+    await world.heal()
+    assert world.is_whole(1)
+    assert asked_before[0] == failures + 1
+
+
+async def test_bookie_that_comes_back_while_recoveries_wait_for_their_turn_saves_the_writers(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I22. A turn may come minutes after the grace is over."""
+    world = RepairWorld(6)
+    count = 2 * RECOVERIES_AT_ONCE
+    for number in range(1, count + 1):
+        world.ledger(number, (0, (0, 1, 2)), entries=9, state=LedgerState.OPEN)
+        world.mark(number, [bookie(0)])
+    world.leave(bookie(0))
+    begun: list[LedgerRecovery] = []
+    run, go_on = LedgerRecovery.run, trio.Event()
+
+    async def held_up(recovery: LedgerRecovery) -> VersionedLedger:
+        begun.append(recovery)
+        await go_on.wait()
+        return await run(recovery)
+
+    async def come(context: RecoveryContext) -> None:
+        await until(lambda: len(begun) == RECOVERIES_AT_ONCE)
+        await trio.sleep(GRACE)
+        world.join(bookie(0))
+        world.metadata.publish()
+        await trio.sleep(1)
+        go_on.set()
+
+    monkeypatch.setattr(LedgerRecovery, "run", held_up)
+    await world.work_until(lambda: not world.marked(), beside=come)
+    assert len(begun) == RECOVERIES_AT_ONCE
+    states = [world.record(number).state for number in range(1, count + 1)]
+    assert states.count(LedgerState.OPEN) == count - RECOVERIES_AT_ONCE
+
+
+async def test_grace_of_one_bookie_is_not_used_up_by_another(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I22: the writer replaced the one it had time for while its ledger waited for its turn."""
+    world = open_world((0, (0, 1, 2)))
+    world.leave(bookie(0))
+    world.mark(1, [bookie(0)])
+    began, fenced_at = trio.current_time(), []
+    newest = Worker._newest
+
+    async def one_change_later(worker: Worker, ledger: VersionedLedger) -> VersionedLedger:
+        if ledger.metadata.last_fragment.first_entry_id == 0:
+            await worker._context.client.ledgers.update(
+                LedgerId(1),
+                ChangeEnsemble(
+                    first_entry_id=20, failed={0: bookie(0)}, replacements={0: bookie(4)}
+                ),
+            )
+        return await newest(worker, ledger)
+
+    async def lose_another(context: RecoveryContext) -> None:
+        await trio.sleep(GRACE - 1)
+        world.leave(bookie(1))
+
+    def note(bookie_id: BookieId, request: Request) -> None:
+        if isinstance(request, FenceReads):
+            fenced_at.append(trio.current_time() - began)
+
+    monkeypatch.setattr(Worker, "_newest", one_change_later)
+    world.bookies.on_request = note
+    await world.work_until(lambda: not world.marked(), beside=lose_another)
+    assert world.is_whole(1)
+    assert min(fenced_at) >= 2 * GRACE
 
 
 async def test_bookie_that_comes_back_while_its_ledger_is_put_back_does_not_leave_the_mark(

@@ -1,7 +1,8 @@
 """I22. Autorecovery fences a writer only if one bookie of its ensemble was away all the grace.
 
-News travel: a bookie that has just come back is still away for those who have not heard of it. And
-a bookie that lost its disk has fenced the writer already, by being in limbo.
+Between the last look at the bookies and the record stands the store with its faults: a bookie may
+have come back meanwhile. And a bookie that lost its disk has fenced the writer already, by being in
+limbo.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tests.simulation.invariants.checker import Checker
 if TYPE_CHECKING:
     from tests.simulation.outer.world import OuterWorld
 
-#: How late news may be while there are faults: requests that fail, and watches that fire late.
+#: From the look to the record, while requests fail and take long. And how long a return may go
+#: unnoticed by one who then sees the bookie away again: watches fire late.
 SLACK_SECONDS: Final = 5.0
 ROUNDING_SECONDS: Final = 0.01
 

@@ -22,6 +22,7 @@ from bookie.storage.journal_writer import Journal
 from bookie.storage.ledgers import Ledgers
 from bookie.storage.replay import Replay
 from ledger_client.question_connection import QuestionConnection
+from metadata.discovery import BookieWatcher
 from metadata.underreplication import UnderReplication
 from tests.simulation.outer.plan import OuterPlan
 from tests.simulation.outer.runs import failure_of
@@ -106,6 +107,11 @@ OUTER_BUGS: Final = (
              Grace, "wait_seconds", repairing.no_grace, 15,
              {**_LOSS, "appends": 2, "pace": 2.0, "grace": 5.0, "closes": False, "recoverers": 0},
              quiet=True),
+    OuterBug("a writer is fenced for a bookie that has long been back", "I22, once ours",
+             BookieWatcher, "refresh", repairing.no_second_look, 30,
+             {"autorecovery": 1, "shape": (5, 3, 2), "spares": 0, "crashes": 6,
+              "late_watches": 0.5, "grace": 0.5, "appends": 8, "pace": 2.0, "closes": False,
+              "recoverers": 0}, quiet=True),
     OuterBug("a copy that its disk cannot read will get better", "F30, once ours",
              Copy, "on_read", repairing.disk_errors_pass, 10,
              {"autorecovery": 1, "rot": 1, "flush_seconds": 0.5, "tempo": 3.0, "spares": 0},
