@@ -27,6 +27,9 @@ class StoreMetadata:
 
     async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         await self._ledgers.store.sync(self._ledgers.paths.path_of(ledger_id))
+        return await self.glance(ledger_id)
+
+    async def glance(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         try:
             return (await self._ledgers.read(ledger_id)).metadata
         except LedgerGoneError:

@@ -247,7 +247,8 @@ class UpkeepConfig:
         "gcOverreplicatedLedgerWaitTime",
         86_400_000,
         minimum=0,
-        doc="Between two looks for ledgers that belong to other bookies now; 0 is never.",
+        doc="Between two looks for ledgers that belong to other bookies now; 0 is never. The first "
+        "is a tenth to the whole of it after a start.",
     )
     gc_rate: int = option(
         "gcMetadataOpRateLimit",

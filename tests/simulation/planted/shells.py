@@ -135,9 +135,7 @@ def loss_is_told_to_nobody(_right: Callable[..., Any]) -> Any:
 
 
 def only_the_last_fragment_counts(_right: Callable[..., Any]) -> Any:
-    async def is_surplus(self: Collector, ledger_id: int) -> bool:
-        await self._pace()
-        record: Any = await self._metadata.read(LedgerId(ledger_id))
+    def is_surplus(self: Collector, record: Any) -> bool:
         return bool(
             record is not None
             and record.is_closed
