@@ -1,6 +1,6 @@
 """Where a bookie's and a client's time goes while entries are appended and read, by thread.
 
-    python -m bench.profile [--apache] [--size 1024] [--seconds 5] [--shown 12]
+    python -m bench.profile [--apache] [--size 1024] [--ledgers 1] [--seconds 5] [--shown 12]
 
 Three bookies, one of which watches itself, and our client, which does as well. First the kernel's
 view, all threads with their CPU time; then, for Python's threads that count, the functions. With
@@ -17,8 +17,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -54,6 +54,7 @@ def main() -> None:
     )
     parser.add_argument("--apache", action="store_true", help="on Apache's bookies")
     parser.add_argument("--size", type=int, default=1024, help="bytes of an entry")
+    parser.add_argument("--ledgers", type=int, default=1, help="which get an entry each in turn")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each of the two phases")
     parser.add_argument("--shown", type=int, default=12, help="functions of a thread")
     given = parser.parse_args()
@@ -73,27 +74,47 @@ async def _profile(uri: str, bookie: PeerBookie, options: argparse.Namespace) ->
         load = Load(stack)
         given: Given = {"uri": uri, "size": str(options.size), "outstanding": str(_OUTSTANDING)}
         await load.add(given | {"seconds": "1"})  # connections, caches
-        given |= {"seconds": str(options.seconds)}
-        say(f"\nappending entries of {options.size} bytes, (3,3,2), {_OUTSTANDING} outstanding")
-        written = await _watched(load.add, given, bookie, options.shown)
-        given |= {"ledger": str(int(written["ledger"]))}
-        say(f"\nreading entries of {options.size} bytes, from the first to the last")
-        await _watched(load.read, given, bookie, options.shown)
+        given |= {"seconds": str(options.seconds), "ledgers": str(options.ledgers)}
+        say(
+            f"\nappending entries of {options.size} bytes, ledgers: {options.ledgers:,}, (3,3,2), "
+            f"{_OUTSTANDING} outstanding"
+        )
+        written = await _watched(load, load.add, given, bookie, options.shown)
+        if options.ledgers == 1:
+            given |= {"ledger": str(int(written["ledger"]))}
+            say(f"\nreading entries of {options.size} bytes, from the first to the last")
+            await _watched(load, load.read, given, bookie, options.shown)
 
 
 async def _watched(
-    job: Callable[[Given], Awaitable[Answer]], given: Given, bookie: PeerBookie, shown: int
+    load: Load,
+    job: Callable[[Given], Awaitable[Answer]],
+    given: Given,
+    bookie: PeerBookie,
+    shown: int,
 ) -> Answer:
     """Run a phase, then say what it cost the client and the bookie."""
     pids = {"client": os.getpid(), "bookie": bookie.pid}
-    before = {name: threads_of(pid) for name, pid in pids.items()}
-    if isinstance(bookie, WatchedBookie):
-        os.kill(bookie.pid, signal.SIGUSR1)
-    sampler = Sampler()
-    sampler.start()
+    profiles: dict[str, list[ThreadProfile]] = {name: [] for name in pids}
+    used: dict[str, dict[str, float]] = {}
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        before = {name: threads_of(pid) for name, pid in pids.items()}
+        if isinstance(bookie, WatchedBookie):
+            bookie.profile.unlink(missing_ok=True)
+            os.kill(bookie.pid, signal.SIGUSR1)
+        sampler = Sampler()
+        sampler.start()
+        yield
+        profiles["client"] = sampler.stop()
+        if isinstance(bookie, WatchedBookie):
+            os.kill(bookie.pid, signal.SIGUSR1)
+        used.update({name: _since(before[name], threads_of(pid)) for name, pid in pids.items()})
+
+    load.watch = watch
     found = await job(given)
-    profiles = {"client": sampler.stop(), "bookie": []}
-    used = {name: _since(before[name], threads_of(pid)) for name, pid in pids.items()}
+    load.watch = nullcontext
     if isinstance(bookie, WatchedBookie):
         profiles["bookie"] = await _fetch(bookie)
     entries = found["entries"]
@@ -104,8 +125,6 @@ async def _watched(
 
 
 async def _fetch(bookie: WatchedBookie) -> list[ThreadProfile]:
-    bookie.profile.unlink(missing_ok=True)
-    os.kill(bookie.pid, signal.SIGUSR1)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not bookie.profile.exists():
         if time.monotonic() > deadline:

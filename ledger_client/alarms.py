@@ -42,9 +42,10 @@ class Alarms:
         """Wake its owner then, or before."""
         if mail.alarm_at <= moment:
             return
-        moment = min(moment, trio.current_time() + _AHEAD_SECONDS)
-        if mail.alarm_at <= moment:
-            return
+        if moment > self._budget_at + _AHEAD_SECONDS:  # which was a moment ago: mostly that will do
+            moment = min(moment, trio.current_time() + _AHEAD_SECONDS)
+            if mail.alarm_at <= moment:
+                return
         mail.alarm_at = moment
         heappush(self._set, (moment, next(self._order), mail))
         if moment < self._sleeps_until:

@@ -308,6 +308,7 @@ class Connection(ABC):
             while True:
                 await self._out_filled.wait()
                 self._out_filled = trio.Event()
+                self._end_moment()
                 self._send_some(stream)
                 while self._out:
                     await stream.wait_writable()
@@ -401,6 +402,10 @@ class Connection(ABC):
     @abstractmethod
     def _scan(self, frames: FrameBuffer, found: Found) -> None:
         """Sort the answers of a receive buffer by who waits for them."""
+
+    @abstractmethod
+    def _end_moment(self) -> None:
+        """Nothing more will be handed over at present: what was gathered goes now."""
 
     @abstractmethod
     def _on_lost(self) -> None:

@@ -2,7 +2,9 @@
 
 Batches are answered with their own number. Ordinary answers name ledger and entry only, so each
 entry remembers who asked, in the order of asking: the same entry may be on its way twice, and a
-request that was given up keeps its place in that order until its answer comes.
+request that was given up keeps its place in that order until its answer comes. Copies of single
+entries are gathered in bundles (`copies.py`); a copy leaves before anything else of its ledger that
+is handed over later, so an answer that could be a copy's is the copy's.
 
 Our bookies announce that they take batches of adds. Batch reads are announced by nobody: bookies
 have them since 4.17, older ones close the connection. So a bookie is asked, and if the connection
@@ -13,12 +15,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count
 
-from ledger_client.connection import Connection, Found, Place
+from ledger_client.connection import ALONE_MAX, Connection, Found, Place
+from ledger_client.copies import BUNDLE_BYTES, BUNDLE_COPIES, Bundle, Key
 from ledger_client.core.commands import OUTCOME_BY_STATUS, Outcome
 from ledger_client.expected_adds import ExpectedAdds
 from ledger_client.health import BookieHealth
+from ledger_client.intake import Batch
 from ledger_client.requests import (
     BATCH_ENTRIES_MIN,
     NOTHING_FOUND,
@@ -38,14 +42,16 @@ from wire.framing import FrameBuffer
 from wire.messages import AddBatchResponse, BatchReadRequest
 from wire.scan_v2 import (
     READ_ANSWER_ENTRY_OFFSET,
+    AddAnswerMix,
     AddAnswers,
     BatchReadAnswer,
     ReadAnswers,
+    add_key,
     scan_responses,
 )
-from wire.types import FRAME_BYTES_MAX, BookieId, Flag
+from wire.types import FRAME_BYTES_MAX, BookieId, Flag, LedgerId
 
-_Key = tuple[int, int]  # ledger, entry
+_ReadKey = tuple[int, int]  # ledger, entry
 _Singly = Reads | FenceReads  # what is answered entry by entry
 
 
@@ -86,9 +92,102 @@ class DataConnection(Connection):
         self._batches = _Trial()
         self._batch_reads = _Trial()
         self._adds = ExpectedAdds()
-        self._reads: dict[_Key, _Singly | list[_Singly]] = {}
+        self._reads: dict[_ReadKey, _Singly | list[_Singly]] = {}
+        self._bundle: Bundle | None = None  # being filled
+        self._own_ids = count(-1, -1)  # beside the numbers that the cores give
+        self._copies: dict[Key, Bundle] = {}  # on their way
+
+    # ------------------------------------------------------------------ copies
+
+    def add_copy(self, key: Key, copy: Batch) -> None:
+        """Send a copy: at once if few adds are on their way, else with others in a moment."""
+        bundle = self._bundle
+        if bundle is None:
+            bundle = self._bundle = Bundle(request_id=next(self._own_ids), sink=_ignore)
+            self._out_filled.set()
+        bundle.copies[key] = copy
+        bundle.ledger_ids.add(copy.owner.ledger_id)
+        bundle.held_bytes += len(copy.frames)
+        bundle.held_adds += 1
+        if (
+            self._held_adds + bundle.held_adds <= ALONE_MAX
+            or bundle.held_bytes >= BUNDLE_BYTES
+            or bundle.held_adds >= BUNDLE_COPIES
+            or self._stream is None
+        ):
+            self._end_moment()
+
+    def _send(self, request: Request) -> None:
+        if isinstance(request, Bundle):
+            self._part(request)
+            if not request.copies:
+                self._forget(request)
+                return
+        super()._send(request)
+
+    def _part(self, bundle: Bundle) -> None:
+        """Where other adds of its ledger are on their way, a copy's answer is told from theirs.
+
+        A recovery may have added the same entry a moment ago.
+        """
+        asked = self._adds.asked
+        if not asked and self._copies.keys().isdisjoint(bundle.copies):
+            return
+        for key, copy in list(bundle.copies.items()):
+            if key in self._copies or copy.owner.ledger_id in asked:
+                del bundle.copies[key]
+                super().ask(self._as_adds(copy))
+
+    def _as_adds(self, copy: Batch) -> Adds:
+        def take(answers: list[Answer]) -> None:
+            for answer in answers:
+                self._tell(copy, answer.outcome)
+
+        return Adds(
+            request_id=next(self._own_ids),
+            sink=take,
+            ledger_id=copy.owner.ledger_id,
+            entry_ids=(copy.first,),
+            frames=copy.frames,
+            master_key=b"",  # in the frame
+        )
+
+    def _tell(self, copy: Batch, outcome: Outcome) -> None:
+        if outcome is Outcome.OK:
+            copy.owner.on_copy(copy.entry, self.bookie_id)
+        else:
+            copy.owner.on_copy_failed(copy.entry, self.bookie_id, outcome)
+
+    def ask(self, request: Request) -> None:
+        bundle = self._bundle
+        if (
+            bundle is not None
+            and isinstance(request, Adds)
+            and request.ledger_id in bundle.ledger_ids
+        ):
+            self._end_moment()
+        super().ask(request)
+
+    def close(self) -> None:
+        self._end_moment()
+        super().close()
+
+    def _end_moment(self) -> None:
+        bundle, self._bundle = self._bundle, None
+        if bundle is not None:
+            self._held_bytes += bundle.held_bytes
+            self._held_adds += bundle.held_adds
+            super().ask(bundle)
+
+    def _end(self, request: Request, outcome: Outcome) -> None:
+        super()._end(request, outcome)
+        if isinstance(request, Bundle):
+            request.end(self.bookie_id, outcome)
 
     def _frame(self, request: Request) -> list[bytes]:
+        if isinstance(request, Bundle):
+            self._copies |= dict.fromkeys(request.copies, request)
+            return [request.frames()]
         if isinstance(request, Adds):
             return self._frame_adds(request)
         if isinstance(request, FenceReads):
@@ -160,6 +259,8 @@ class DataConnection(Connection):
             match item:
                 case AddBatchResponse():
                     self._take_batch(item, found)
+                case AddAnswerMix():
+                    self._take_mix(item, found)
                 case AddAnswers():
                     self._take_adds(item, found)
                 case BatchReadAnswer():
@@ -185,11 +286,53 @@ class DataConnection(Connection):
             outcome = OUTCOME_BY_STATUS[item.status]
             self._put(found, request, outcome, entries if entries.entries else NOTHING_FOUND)
 
+    def _take_mix(self, item: AddAnswerMix, found: Found) -> None:
+        """Good answers, mostly to copies."""
+        bundle_of, bookie_id = self._copies.pop, self.bookie_id
+        others: list[Key] = []
+        for key in item.keys:
+            bundle = bundle_of(key, None)
+            if bundle is None:
+                others.append(key)
+                continue
+            copy = bundle.copies.pop(key, None)
+            if copy is not None:  # else the bundle was given up
+                copy.owner.on_copy(copy.entry, bookie_id)
+                if not bundle.copies:
+                    self._forget(bundle)
+        for ledger_id, entry_id in AddAnswerMix(others).ids():
+            self._take_adds(AddAnswers(Status.OK, LedgerId(ledger_id), [entry_id]), found)
+        found.setdefault(_ignore, []).append(Answer(0, Outcome.OK))
+
+    def _take_copies(self, item: AddAnswers, outcome: Outcome, found: Found) -> list[int]:
+        """The entries that are left when those have been taken that are copies."""
+        left: list[int] = []
+        for entry_id in item.entry_ids:
+            key = add_key(item.ledger_id, entry_id)
+            if key in self._copies:
+                self._take_copy(key, outcome, found)
+            else:
+                left.append(entry_id)
+        return left
+
+    def _take_copy(self, key: Key, outcome: Outcome, found: Found) -> None:
+        bundle = self._copies.pop(key)
+        copy = bundle.copies.pop(key, None)
+        if copy is None:
+            return
+        self._tell(copy, outcome)
+        if not bundle.copies:
+            self._forget(bundle)
+        found.setdefault(_ignore, []).append(Answer(0, outcome))
+
     def _take_adds(self, item: AddAnswers, found: Found) -> None:
         """Acknowledgements are passed on as they come, one answer per request and buffer."""
         outcome = OUTCOME_BY_STATUS[item.status]
+        left = item.entry_ids
+        if self._copies:
+            left = self._take_copies(item, outcome, found)
         confirmed: dict[Adds, list[Sequence[int]]] = {}
-        for adds, run in self._adds.take(item.ledger_id, item.entry_ids):
+        for adds, run in self._adds.take(item.ledger_id, left):
             if adds.is_over:
                 continue
             if outcome is Outcome.OK:
@@ -232,6 +375,11 @@ class DataConnection(Connection):
     # ------------------------------------------------------------------ who asked
 
     def _on_lost(self) -> None:
+        bundle, self._bundle = self._bundle, None
+        if bundle is not None:  # it shares the fate of what was sent
+            bundle.held_bytes = bundle.held_adds = 0
+            self._open[bundle.request_id] = bundle
+        self._copies.clear()
         self._adds.clear()
         self._reads.clear()
         doubts = [self._batches.on_lost(), self._batch_reads.on_lost()]
@@ -242,20 +390,24 @@ class DataConnection(Connection):
             self._waiting += self._open.values()
             self._open.clear()
 
-    def _expect(self, key: _Key, request: _Singly) -> None:
+    def _expect(self, key: _ReadKey, request: _Singly) -> None:
         first = self._reads.setdefault(key, request)
         if isinstance(first, list):
             first.append(request)
         elif first is not request:
             self._reads[key] = [first, request]
 
-    def _expected(self, key: _Key) -> _Singly | None:
+    def _expected(self, key: _ReadKey) -> _Singly | None:
         request = self._reads.pop(key, None)
         if isinstance(request, list):
             rest = request[1:]
             self._reads[key] = rest if len(rest) > 1 else rest[0]
             return request[0]
         return request
+
+
+def _ignore(answers: list[Answer]) -> None:
+    """Of copies their owners know; what is left is for the bookie's reputation."""
 
 
 def _first_error(reads: FenceReads) -> Outcome:

@@ -55,14 +55,15 @@ class _Asked:
 
 class ExpectedAdds:
     def __init__(self) -> None:
-        self._asked: dict[int, deque[_Asked]] = {}  # by ledger, in the order of sending
+        #: By ledger, in the order of sending; only those that have some on their way.
+        self.asked: dict[int, deque[_Asked]] = {}
 
     def expect(self, adds: Adds) -> None:
-        self._asked.setdefault(adds.ledger_id, deque()).append(_Asked(adds))
+        self.asked.setdefault(adds.ledger_id, deque()).append(_Asked(adds))
 
     def take(self, ledger_id: int, entry_ids: list[int]) -> Iterator[tuple[Adds, Sequence[int]]]:
         """Whose answers these are, in runs; entries that nobody misses are passed over."""
-        asked = self._asked.get(ledger_id)
+        asked = self.asked.get(ledger_id)
         while asked and entry_ids:
             found = _first_missing(asked, entry_ids)
             if found is None:
@@ -74,10 +75,10 @@ class ExpectedAdds:
                 asked.remove(owner)
             yield owner.adds, taken
         if asked is not None and not asked:
-            del self._asked[ledger_id]
+            del self.asked[ledger_id]
 
     def clear(self) -> None:
-        self._asked.clear()
+        self.asked.clear()
 
 
 def _first_missing(

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
-from ledger_client.core.commands import Failure
+from ledger_client.core.adds import Batch as CoreBatch
+from ledger_client.core.commands import Failure, Outcome
 from ledger_client.errors import error_of
-from wire.types import NO_ENTRY
+from wire.types import NO_ENTRY, BookieId, LedgerId
 
 #: A batch takes no further payload above either. What it costs beside its entries, some 200 us over
 #: three bookies, is shared by them: 0.8 us for each of 250, 0.2 us for each of 1,000.
@@ -30,20 +31,43 @@ QUEUE_BYTES_MAX: Final = 4 * 1024 * 1024
 _ENTRY_BYTES: Final = 64
 
 
+#: What a batch has once they are entries. Nobody adds to it: it is in no intake any more.
+NO_PAYLOADS: Final[list[bytes]] = []
+
+
+class CopyOwner(Protocol):
+    """Who has sent an entry in copies. Told from inside a connection, so it asks nothing there."""
+
+    ledger_id: LedgerId
+
+    def on_copy(self, entry: CoreBatch, bookie_id: BookieId) -> None:
+        """The bookie has it."""
+
+    def on_copy_failed(self, entry: CoreBatch, bookie_id: BookieId, outcome: Outcome) -> None: ...
+
+
 class Batch:
     """Payloads that share their fate, and the callers that wait for it."""
 
-    __slots__ = ("done", "failure", "first", "frames", "last", "payloads", "records", "size")
+    __slots__ = (
+        "_over", "entry", "failure", "first", "frames", "is_over", "last", "owner", "payloads",
+        "records", "size"
+    )  # fmt: skip
 
-    def __init__(self, first: int = NO_ENTRY) -> None:
-        self.payloads: list[bytes] = []
+    #: One that was sent in copies: whose it is, and the core's part of it.
+    owner: CopyOwner
+    entry: CoreBatch
+
+    def __init__(self, first: int = NO_ENTRY, payloads: list[bytes] | None = None) -> None:
+        self.payloads: list[bytes] = [] if payloads is None else payloads
         self.size = 0  # of the payloads
-        self.done = trio.Event()
+        self.is_over = False
         self.failure: Failure | None = None
         self.first = first  # known beforehand if the caller chose it
         self.last = NO_ENTRY
         self.records = b""  # its entries, in one form or the other
         self.frames = b""
+        self._over: trio.Event | None = None  # made by the first who waits for it
 
     @property
     def weight(self) -> int:
@@ -54,18 +78,53 @@ class Batch:
         """Of caller-chosen ids, the one that would follow."""
         return self.first + len(self.payloads)
 
+    def packaged(self, *, first: int, last: int) -> None:
+        """Its payloads are entries now."""
+        self.first, self.last = first, last
+        self.payloads = NO_PAYLOADS
+
+    def copied(self, entry: CoreBatch, frame: bytes, owner: CopyOwner) -> None:
+        """It is one entry, to be sent in copies."""
+        self.entry, self.frames, self.owner = entry, frame, owner
+        self.packaged(first=entry.first, last=entry.last)
+
     def end(self, failure: Failure | None = None) -> None:
+        """Entries are not kept any longer, but for copies of a single one that have no answer."""
         self.failure = failure
-        self.payloads = []
-        self.records = self.frames = b""
-        self.done.set()
+        self.payloads = NO_PAYLOADS
+        self.records = b""
+        if self.last != self.first:
+            self.frames = b""
+        self.is_over = True
+        if self._over is not None:
+            self._over.set()
+
+    async def wait_over(self) -> None:
+        """At once if it is: who waits for thousands in turn need not be scheduled for each."""
+        if not self.is_over:
+            if self._over is None:
+                self._over = trio.Event()
+            await self._over.wait()
 
     async def wait(self, index: int, count: int) -> range:
         """The ids of `count` payloads from `index` on, once the batch is confirmed."""
-        await self.done.wait()
+        await self.wait_over()
         if self.failure is not None:
             raise error_of(self.failure)
         return range(self.first + index, self.first + index + count)
+
+
+class Place:
+    """Of one payload in a batch: await a call of it to get the entry's id."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    async def __call__(self) -> int:
+        return (await self._batch.wait(self._index, 1)).start
 
 
 #: Some payloads of a batch: from which on, and how many.

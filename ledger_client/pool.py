@@ -79,7 +79,7 @@ class Pool:
         if isinstance(request, Question) or (isinstance(request, Adds) and request.is_deferred):
             self._question_connection(bookie_id).ask(request)
         else:
-            self._data_connection(bookie_id).ask(request)
+            self.line_to(bookie_id).ask(request)
 
     def has_room(self, bookies: Iterable[BookieId], *, deferred: bool = False) -> bool:
         """Whether the connections to all of these take more entries now."""
@@ -144,9 +144,10 @@ class Pool:
     def _connection(self, bookie_id: BookieId, *, deferred: bool) -> Connection:
         if deferred:
             return self._question_connection(bookie_id)
-        return self._data_connection(bookie_id)
+        return self.line_to(bookie_id)
 
-    def _data_connection(self, bookie_id: BookieId) -> DataConnection:
+    def line_to(self, bookie_id: BookieId) -> DataConnection:
+        """The connection for adds and reads: the same one for as long as the pool lives."""
         connection = self._data.get(bookie_id)
         if connection is None:
             connection = self._data[bookie_id] = DataConnection(

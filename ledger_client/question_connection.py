@@ -104,6 +104,9 @@ class QuestionConnection(Connection):
             if adds.left <= 0:
                 self._forget(adds)
 
+    def _end_moment(self) -> None:
+        """Questions are framed when they are asked."""
+
     def _on_lost(self) -> None:
         """Those who count on this connection hear of it before anything takes the next one."""
         self._asked.clear()

@@ -22,6 +22,7 @@ from typing import Self
 
 import trio
 
+from ledger_client.core.adds import Batch as CoreBatch
 from ledger_client.core.commands import (
     AddAnswer,
     ChangeEnsemble,
@@ -50,7 +51,7 @@ from ledger_client.errors import (
     InvalidEntryIdError,
     error_of,
 )
-from ledger_client.intake import Batch, Intake, Part, joined
+from ledger_client.intake import NO_PAYLOADS, Batch, Intake, Part, Place, joined
 from ledger_client.record import Event, LedgerRecord
 from ledger_client.requests import Answer
 from ledger_client.rounds import Desk
@@ -58,7 +59,7 @@ from ledger_client.sender import Sender
 from metadata.model import LedgerMetadata
 from metadata.update import VersionedLedger
 from wire.errors import LedgerError
-from wire.types import ID_MAX, BookieId, LedgerId
+from wire.types import ID_MAX, NO_ENTRY, BookieId
 
 
 class _Force:
@@ -87,7 +88,7 @@ class LedgerWriter:
         *,
         given_entry_ids: bool = False,
     ) -> None:
-        self.id: LedgerId = access.ledger_id
+        self.id = self.ledger_id = access.ledger_id
         self._environment = environment
         spread = None
         if options is not None and options.acks_across_domains:
@@ -149,7 +150,7 @@ class LedgerWriter:
             await self._intake.wait_room()
         # As `put`, in one frame: thousands of tasks may be waiting here.
         batch, index = self._put(payload, entry_id)
-        await batch.done.wait()
+        await batch.wait_over()
         if batch.failure is not None:
             raise error_of(batch.failure)
         return batch.first + index
@@ -160,12 +161,7 @@ class LedgerWriter:
         For callers that keep an order and a bound of their own; all others want `append`.
         """
         self._check(payload, entry_id)
-        batch, index = self._put(payload, entry_id)
-
-        async def wait() -> int:
-            return (await batch.wait(index, 1)).start
-
-        return wait
+        return Place(*self._put(payload, entry_id))
 
     def fills_gap(self, entry_id: int) -> bool:
         """Whether entries with higher ids wait for lower ones, as this one is."""
@@ -197,7 +193,7 @@ class LedgerWriter:
             if self._intake.has_room:
                 break
             await self._intake.wait_room()
-            while parts and parts[0][0].done.is_set():
+            while parts and parts[0][0].is_over:
                 batch, index, length = parts.popleft()
                 found.append(await batch.wait(index, length))
         while parts:
@@ -310,14 +306,19 @@ class LedgerWriter:
         if entry_id is not None and (self._core.is_taken(entry_id) or self._intake.holds(entry_id)):
             what = f"ledger {self.id}: entry {entry_id} was added before: choose another id"
             raise self._about(DuplicateEntryIdError(what), entry_id)
-        is_alone = self._core.held_from is None and not self._intake and not self._events
-        place = self._intake.put(bytes(payload), entry_id)
-        if is_alone:
-            # Nothing is on its way that it could wait for in company: it leaves at once.
-            self._take_payloads(trio.current_time())
-            self._set_alarm()
-        else:
+        if self._sent or self._intake or self._events:
+            place = self._intake.put(bytes(payload), entry_id)
             self._mail.wake()
+            return place
+        # Nothing is on its way that it could wait for in company: it leaves at once.
+        now = trio.current_time()
+        if entry_id is None and self._sender.has_room(self._core.ensemble):
+            batch = Batch(NO_ENTRY, NO_PAYLOADS)
+            if self._add_one(batch, bytes(payload), now):
+                return batch, 0
+        place = self._intake.put(bytes(payload), entry_id)
+        self._take_payloads(now)
+        self._set_alarm()
         return place
 
     def _refuse_if_over(self) -> None:
@@ -387,9 +388,24 @@ class LedgerWriter:
                 entry_ids = range(batch.first, batch.next_id)
                 sizes = list(map(len, batch.payloads))
                 self._obey(self._core.add_given(entry_ids, sizes, now=now))
-            else:
+            elif len(batch.payloads) > 1 or not self._add_one(batch, batch.payloads[0], now):
                 self._obey(self._core.add(count=len(batch.payloads), size=batch.size, now=now))
         self._intake.tell_room()
+
+    def _add_one(self, batch: Batch, payload: bytes, now: float) -> bool:
+        """Send the only payload of a batch in copies, if nothing is in the way of that."""
+        if self._is_deferred:
+            return False
+        core = self._core
+        entry = core.add_one(size=len(payload), now=now)
+        if entry is None:
+            return False
+        self._by_first[entry.first] = batch
+        self._sent.append(batch)
+        self._sender.send_copies(batch, payload, entry, self, lac=core.lac, length=core.length)
+        if core.options.quorum_timeout_seconds is not None:
+            self._set_alarm()
+        return True
 
     def _next_batch(self) -> Batch | None:
         if not self._core.is_full:
@@ -462,6 +478,21 @@ class LedgerWriter:
         is_full = self._mail.keep(answers) >= self._core.answers_wanted
         if is_full or any(answer.outcome is not Outcome.OK for answer in answers):
             self._mail.wake()
+
+    def on_copy(self, entry: CoreBatch, bookie_id: BookieId) -> None:
+        """Called from inside a connection: callers are told at once, all else waits."""
+        commands = self._core.on_copy(entry, bookie_id)
+        if not commands:
+            return
+        self._obey(commands)
+        if self._intake or self._is_closing:
+            self._mail.wake()
+        else:
+            self._set_alarm()
+
+    def on_copy_failed(self, entry: CoreBatch, bookie_id: BookieId, outcome: Outcome) -> None:
+        now = trio.current_time()
+        self._post(partial(self._core.on_copy_failed, entry, bookie_id, outcome, now))
 
     def _take_force_answers(self, answers: list[Answer]) -> None:
         for request_id, outcome, _ in answers:

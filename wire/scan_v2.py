@@ -55,6 +55,7 @@ _PLAIN_ADD: Final = header_word(VERSION_MAX, Opcode.ADD)
 _MIXED_ADD: Final = struct.Struct(">II20sqqq")  # length, word, key, ledger id, entry id, LAC
 _IDS: Final = struct.Struct(">qq")
 _ANSWER: Final = struct.Struct(">I16sq")  # length; word, status and ledger id; entry id
+_ANY_ANSWER: Final = struct.Struct(">12s16s")  # length, word and status; ledger id and entry id
 _PREFIX: Final = struct.Struct(">I20sq")  # word, key, ledger id
 _STATUS_LEDGER: Final = struct.Struct(">iq")
 _BATCH_READ_ANSWER: Final = struct.Struct(">iqqq")  # status, ledger id, entry id, request id
@@ -143,6 +144,19 @@ class AddAnswers(NamedTuple):
     entry_ids: list[int]
 
 
+class AddAnswerMix(NamedTuple):
+    """Good answers to adds of any ledgers, in the order of arrival: ledger and entry of each.
+
+    As they are in the frame, 16 bytes: whoever knows what was sent need not take them apart.
+    """
+
+    keys: list[bytes]
+
+    def ids(self) -> list[tuple[int, ...]]:
+        """Ledger and entry of each."""
+        return list(_IDS.iter_unpack(b"".join(self.keys)))
+
+
 class ReadAnswers(NamedTuple):
     """Answers to reads of one ledger with one status, in the order of arrival.
 
@@ -169,7 +183,7 @@ class BatchReadAnswer(NamedTuple):
 
 
 RequestItem: TypeAlias = AddRun | AddMix | ReadRun | AddBatch | RequestFrame
-ResponseItem: TypeAlias = AddAnswers | ReadAnswers | BatchReadAnswer | Response
+ResponseItem: TypeAlias = AddAnswers | AddAnswerMix | ReadAnswers | BatchReadAnswer | Response
 
 
 def scan_requests(frames: FrameBuffer) -> Iterator[RequestItem]:
@@ -232,8 +246,12 @@ def scan_responses(frames: FrameBuffer) -> Iterator[ResponseItem]:
         if opcode == Opcode.ADD and length == _ANSWER_LENGTH:
             code, ledger_id = _STATUS_LEDGER.unpack_from(data, position + 8)
             status = status_from_wire(code)
-            entry_ids, position = _scan_equal_frames(_ADD_ANSWERS, data, position, end)
-            item = AddAnswers(status, LedgerId(ledger_id), entry_ids)
+            if status is Status.OK and _is_other_ledger(data, position, after):
+                keys, position = _scan_answer_mix(data, position, end)
+                item = AddAnswerMix(keys)
+            else:
+                entry_ids, position = _scan_equal_frames(_ADD_ANSWERS, data, position, end)
+                item = AddAnswers(status, LedgerId(ledger_id), entry_ids)
         elif opcode == Opcode.READ and length >= _ANSWER_LENGTH:
             item, position = _scan_read_answers(data, position, end, frames.limit)
         elif opcode == Opcode.BATCH_READ and length >= _BATCH_READ_ANSWER_LENGTH:
@@ -242,6 +260,11 @@ def scan_responses(frames: FrameBuffer) -> Iterator[ResponseItem]:
             item, position = decode_response(data[position + LENGTH_BYTES : after]), after
         frames.start = position
         yield item
+
+
+def add_key(ledger_id: int, entry_id: int) -> bytes:
+    """How `AddAnswerMix` names an entry: as the first bytes of the entry itself do."""
+    return _IDS.pack(ledger_id, entry_id)
 
 
 def _frame_end(data: bytes, position: int, end: int, limit: int) -> int | None:
@@ -413,6 +436,32 @@ def _scan_equal_frames(
         entry_ids.append(entry_id)
         position += size
     return entry_ids, position
+
+
+def _is_other_ledger(data: bytes, position: int, after: int) -> bool:
+    """Whether the frame at `after` is an answer like that at `position`, of another ledger."""
+    return (
+        data[position : position + 12] == data[after : after + 12]
+        and data[position + 12 : position + 20] != data[after + 12 : after + 20]
+    )
+
+
+def _scan_answer_mix(data: bytes, position: int, end: int) -> tuple[list[bytes], int]:
+    """Ledger and entry of the answers from `position` on that are alike in all else.
+
+    Ends where answers of one ledger follow each other: there a run is cheaper again.
+    """
+    size = LENGTH_BYTES + _ANSWER_LENGTH
+    front = data[position : position + 12]  # length, word and status
+    whole = end - (end - position) % size
+    keys: list[bytes] = []
+    previous = b""
+    for found, key in _ANY_ANSWER.iter_unpack(memoryview(data)[position:whole]):
+        if found != front or (previous and key.startswith(previous)):
+            break
+        keys.append(key)
+        previous = key[:8]
+    return keys, position + len(keys) * size
 
 
 def _scan_batch(data: bytes, position: int, after: int, flags: int) -> AddBatch | RequestFrame:

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,8 @@ Answer = dict[str, float]
 class Load:
     stack: AsyncExitStack
     clients: dict[tuple[str, str], LedgerClient] = field(default_factory=dict)
+    #: Around what is timed, for somebody who watches: making and closing ledgers is not in it.
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext
 
     async def client(self, given: Given, role: str) -> LedgerClient:
         """The same role always gets the same client, with connections of its own."""
@@ -62,12 +64,13 @@ class Load:
         # Two tasks take turns, so that one fills the pipe while the other waits.
         share = max(1, int(given["outstanding"]) // 2)
         cpu, start = time.process_time(), time.perf_counter()
-        async with trio.open_nursery() as nursery:
-            for _ in range(2):
-                if len(writers) == 1:
-                    nursery.start_soon(turn.fill_one, writers[0], share)
-                else:
-                    nursery.start_soon(turn.fill_many, writers, share)
+        with self.watch():
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    if len(writers) == 1:
+                        nursery.start_soon(turn.fill_one, writers[0], share)
+                    else:
+                        nursery.start_soon(turn.fill_many, writers, share)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         await for_each(len(writers), lambda number: writers[number].close())
         return {
@@ -92,11 +95,12 @@ class Load:
         entries = size = 0
         cpu, start = time.process_time(), time.perf_counter()
         until = start + float(given["seconds"])
-        while time.perf_counter() < until:
-            found = reader.read(0, reader.last_confirmed)
-            while batch := await found.next_batch():
-                entries += len(batch)
-                size += sum([len(entry.payload) for entry in batch])
+        with self.watch():
+            while time.perf_counter() < until:
+                found = reader.read(0, reader.last_confirmed)
+                while batch := await found.next_batch():
+                    entries += len(batch)
+                    size += sum([len(entry.payload) for entry in batch])
         return {
             "entries": entries,
             "seconds": time.perf_counter() - start,

@@ -3,6 +3,10 @@
 The unit is the batch, entries `first..last` with one set of acknowledged slots; no object is made
 per entry. A sending is one batch on its way to one slot. Writer and recovery share this queue: they
 differ in where ensembles are recorded, not in when an entry counts as written.
+
+An entry that is a batch by itself may be sent in copies instead: nothing is kept for each of them
+but a bit, and whoever carries them names batch and bookie with the answer. Thousands of ledgers
+with one entry each would otherwise spend most of their time on requests.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ledger_client.core.commands import AddAnswer, Outcome, SendAdd
 from ledger_client.core.distribution import Distribution, slots_in
@@ -21,21 +26,27 @@ from wire.types import BookieId
 Spread = Callable[[Sequence[BookieId]], bool]
 
 
+_NO_REQUESTS: Final[dict[int, int]] = {}  # shared, and never filled
+
+
 class Batch:
     """Entries that are sent, acknowledged and confirmed together."""
 
-    __slots__ = ("acknowledged", "failed", "first", "is_confirmed", "last", "queued_at", "requests",
-                 "size")  # fmt: skip
+    __slots__ = ("acknowledged", "copies", "ensemble", "failed", "first", "is_confirmed", "last",
+                 "queued_at", "requests", "size", "tenures")  # fmt: skip
 
-    def __init__(self, *, first: int, last: int, size: int, queued_at: float) -> None:
+    def __init__(self, first: int, last: int, size: int, queued_at: float) -> None:
         self.first = first
         self.last = last
         self.size = size  # payload bytes
         self.queued_at = queued_at
         self.acknowledged = 0  # mask of slots whose present bookie holds the batch
         self.failed = 0  # mask of slots whose present bookie failed it
-        self.requests: dict[int, int] = {}  # slot to the sending that is not answered yet
+        self.requests = _NO_REQUESTS  # slot to the sending that is not answered yet
         self.is_confirmed = False
+        self.copies = 0  # mask of slots that a copy is on its way to
+        self.ensemble: tuple[BookieId, ...] = ()  # when the copies left, and its tenures
+        self.tenures: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,7 +86,8 @@ class AddQueue:
         self._spread = spread
         self._batches: deque[Batch] = deque()
         self._sendings: dict[int, _Sending] = {}
-        self._tenures = [0] * len(ensemble)
+        #: Which of the bookies that a slot has had, one after the other, has it now.
+        self._tenures = (0,) * len(ensemble)
         self._is_by_age = True  # until ids come in another order than their own
 
     def __len__(self) -> int:
@@ -107,6 +119,15 @@ class AddQueue:
         slots = self._distribution.slots_of(first=batch.first, last=batch.last)
         return [self._send(batch, slot) for slot in slots if slot not in avoid]
 
+    def push_copies(self, batch: Batch) -> None:
+        """Queue the next entry, whose copies go to all its slots without being sendings."""
+        self._batches.append(batch)
+        self.bytes += batch.size
+        self.entries += 1
+        distribution = self._distribution
+        batch.copies = distribution.masks[batch.first % distribution.ensemble_size]
+        batch.ensemble, batch.tenures = self.ensemble, self._tenures
+
     def holds(self, entry_id: int) -> bool:
         """Whether the entry is queued."""
         at = bisect_left(self._batches, entry_id + 1, key=_first) - 1
@@ -120,13 +141,16 @@ class AddQueue:
             sends += (
                 self._send(batch, slot)
                 for slot in self._distribution.slots_of(first=batch.first, last=batch.last)
-                if not batch.acknowledged >> slot & 1 and slot not in batch.requests
+                if not (batch.acknowledged | batch.copies) >> slot & 1
+                and slot not in batch.requests
             )
         return sends
 
     def _send(self, batch: Batch, slot: int) -> SendAdd:
         request_id = next(self._request_ids)
         bookie_id = self.ensemble[slot]
+        if batch.requests is _NO_REQUESTS:
+            batch.requests = {}
         batch.requests[slot] = request_id
         self._sendings[request_id] = _Sending(batch, slot, bookie_id, self._tenures[slot], -1)
         return SendAdd(request_id, slot, bookie_id, batch.first, batch.last)
@@ -155,6 +179,26 @@ class AddQueue:
         if self.acknowledged_through[slot] < batch.last:
             self.acknowledged_through[slot] = batch.last
         return None
+
+    def take_copy(self, batch: Batch, bookie_id: BookieId) -> bool:
+        """The bookie has its copy; whether that is news of a bookie which is still there."""
+        slot = batch.ensemble.index(bookie_id)
+        if not batch.copies >> slot & 1 or batch.tenures[slot] != self._tenures[slot]:
+            return False
+        batch.copies ^= 1 << slot
+        batch.acknowledged |= 1 << slot
+        return True
+
+    def fail_copy(
+        self, batch: Batch, bookie_id: BookieId, outcome: Outcome
+    ) -> FailedSending | None:
+        """The copy came to this end; returned for the owner to judge, unless it is nobody's."""
+        slot = batch.ensemble.index(bookie_id)
+        if not batch.copies >> slot & 1 or batch.tenures[slot] != self._tenures[slot]:
+            return None
+        batch.copies ^= 1 << slot
+        batch.failed |= 1 << slot
+        return FailedSending(batch, slot, bookie_id, outcome)
 
     def _still_missing(self, sending: _Sending, entry_ids: Sequence[int] | None) -> int:
         """Strike entries off the mask of a sending; what remains. Twice strikes nothing twice."""
@@ -238,12 +282,15 @@ class AddQueue:
             if old != new
         }
         self.ensemble = tuple(ensemble)
+        self._tenures = tuple(
+            tenure + (slot in replaced) for slot, tenure in enumerate(self._tenures)
+        )
         for slot in replaced:
-            self._tenures[slot] += 1
             self.acknowledged_through[slot] = -1
             for batch in self._batches:
                 batch.acknowledged &= ~(1 << slot)
                 batch.failed &= ~(1 << slot)
+                batch.copies &= ~(1 << slot)
                 request_id = batch.requests.pop(slot, None)
                 if request_id is not None:
                     del self._sendings[request_id]

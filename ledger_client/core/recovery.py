@@ -216,7 +216,7 @@ class Recovery:
         self._pushed += len(found)
         self._length = found[-1][0]
         package = PackageRecovered(first, self._lac0, tuple(found))
-        batch = Batch(first=first, last=self._pushed, size=0, queued_at=now)
+        batch = Batch(first, self._pushed, 0, now)
         avoid = self._change.avoid if self._change is not None else ()
         return [package, *self._adds.push(batch, avoid=avoid)]
 

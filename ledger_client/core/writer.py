@@ -4,7 +4,8 @@ One task owns a writer. Every answer, timeout, call and metadata result reaches 
 call, and nothing waits inside, so the LAC cannot move between being read and being acted upon.
 
 How a shell drives it. Payloads that wait when it is ready become one batch: `add`, build what
-`Package` says, obey the sends. Answers of one receive buffer go to `on_answers` together. A
+`Package` says, obey the sends. Answers of one receive buffer go to `on_answers` together. One
+payload by itself has a shorter way: `add_one` and, for each of its copies, `on_copy`. A
 `ChangeEnsemble` ends in `on_ensemble_changed` or `on_change_failed`, a `CloseLedger` in
 `on_closed` or `on_close_failed`, a `RetryLater` in `on_retry`. `deadline` says when to `tick`.
 Before the next add the shell waits while `is_full`.
@@ -128,11 +129,12 @@ class Writer:
         """When `tick` is wanted next."""
         if self.failure is not None:
             return None
-        wanted = [self._announcer.deadline(self.lac)]
+        moment = self._announcer.deadline(self.lac)
         timeout = self.options.quorum_timeout_seconds
-        if timeout is not None and self._adds:
-            wanted.append(self._adds.oldest_at() + timeout)
-        return min((moment for moment in wanted if moment is not None), default=None)
+        if timeout is None or not self._adds:
+            return moment
+        overdue_at = self._adds.oldest_at() + timeout
+        return overdue_at if moment is None else min(moment, overdue_at)
 
     # ------------------------------------------------------------------ adds
 
@@ -146,6 +148,27 @@ class Writer:
             return [*commands, RefuseAdd(self.failure)]
         first = self.last_pushed + 1
         return commands + self._push(first=first, last=first + count - 1, size=size, now=now)
+
+    def add_one(self, *, size: int, now: float) -> Batch | None:
+        """Take one payload as the next entry, if nothing is in the way of its copies.
+
+        The shell builds the entry, with the LAC and the length of this moment, and sends it to
+        every slot of its write set. None: nothing was taken, `add` knows what to do.
+        """
+        if (
+            self.failure is not None
+            or self._late
+            or self._change is not None
+            or self.last_pushed >= ID_MAX
+        ):
+            return None
+        entry_id = self.last_pushed + 1
+        self.last_pushed = entry_id
+        self.length += size
+        self._announcer.on_append(lac=self.lac, now=now)
+        batch = Batch(entry_id, entry_id, size, now)
+        self._adds.push_copies(batch)
+        return batch
 
     def add_given(
         self, entry_ids: Sequence[int], sizes: Sequence[int], *, now: float
@@ -180,7 +203,7 @@ class Writer:
         self.last_pushed = max(self.last_pushed, last)
         self.length += size
         self._announcer.on_append(lac=self.lac, now=now)
-        batch = Batch(first=first, last=last, size=size, queued_at=now)
+        batch = Batch(first, last, size, now)
         avoid = self._change.avoid if self._change is not None else ()
         return [package, *self._adds.push(batch, avoid=avoid)]
 
@@ -194,6 +217,23 @@ class Writer:
             if failed is not None:
                 commands += self._on_failed(failed, now)
         return commands + self._confirm_due()
+
+    def on_copy(self, batch: Batch, bookie_id: BookieId) -> list[Command]:
+        """A bookie acknowledged its copy of an entry that `add_one` took."""
+        if not self._adds.take_copy(batch, bookie_id) or batch.is_confirmed:
+            return []
+        if batch.acknowledged.bit_count() < self.distribution.ack_quorum:
+            return []
+        return self._confirm_due()
+
+    def on_copy_failed(
+        self, batch: Batch, bookie_id: BookieId, outcome: Outcome, now: float
+    ) -> list[Command]:
+        """It did not. After the end of the handle that is of no interest any more."""
+        failed = self._adds.fail_copy(batch, bookie_id, outcome)
+        if failed is None or self.failure is not None:
+            return []
+        return self._on_failed(failed, now) + self._confirm_due()
 
     def _confirm_due(self) -> list[Command]:
         """Confirm in entry order, and only outside a change.

@@ -33,7 +33,7 @@ def test_a_failure_names_seed_and_invariant_tells_the_story_and_how_to_see_it_ag
         said = capsys.readouterr().out
         seed = said.split("SEED=")[1].split()[0]
         assert f"seed {seed} violates I2" in said
-        assert "W sends [0]" in said
+        assert "W sends a copy of 0" in said
         assert f"replay it with: make simulate SEED={seed}" in said
         assert run(monkeypatch, "--seed", seed) == 1
     assert "violates I2" in capsys.readouterr().out

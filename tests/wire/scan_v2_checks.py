@@ -26,6 +26,7 @@ from wire.messages import (
 from wire.scan_v2 import (
     ADD_ENTRY_OFFSET,
     READ_ANSWER_ENTRY_OFFSET,
+    AddAnswerMix,
     AddAnswers,
     AddBatch,
     AddMix,
@@ -36,7 +37,7 @@ from wire.scan_v2 import (
     RequestItem,
     ResponseItem,
 )
-from wire.types import Flag
+from wire.types import Flag, LedgerId
 
 KEY, OTHER_KEY = bytes(range(20)), bytes(20)
 SIZES = [[0], [100], [0, 1, 50]]
@@ -97,6 +98,11 @@ def as_responses(items: Iterable[ResponseItem]) -> list[Response]:
     found: list[Response] = []
     for item in items:
         match item:
+            case AddAnswerMix():
+                found += [
+                    AddResponse(status=Status.OK, ledger_id=LedgerId(ledger_id), entry_id=entry_id)
+                    for ledger_id, entry_id in item.ids()
+                ]
             case AddAnswers(status, ledger_id, entry_ids):
                 found += [
                     AddResponse(status=status, ledger_id=ledger_id, entry_id=entry_id)

@@ -45,12 +45,14 @@ from wire.messages import (
 from wire.scan_v2 import (
     ADD_ENTRY_OFFSET,
     READ_ANSWER_ENTRY_OFFSET,
+    AddAnswerMix,
     AddAnswers,
     AddBatch,
     AddMix,
     AddRun,
     ReadAnswers,
     ReadRun,
+    add_key,
     scan_requests,
     scan_responses,
 )
@@ -194,7 +196,32 @@ def test_add_answers_are_built_and_scanned(count: int, ledgers: int) -> None:
     ]
     assert parts[0] == b"".join(single)
     items = list(scan_responses(buffer(*parts)))
-    assert items == [AddAnswers(Status.OK, LedgerId(7 + i), entry_ids) for i in range(ledgers)]
+    if count > 1 or ledgers == 1:
+        assert items == [AddAnswers(Status.OK, LedgerId(7 + i), entry_ids) for i in range(ledgers)]
+    else:
+        assert items == [AddAnswerMix([add_key(7 + i, 0) for i in range(ledgers)])]
+
+
+def test_answers_of_many_ledgers_are_a_mix_up_to_where_one_has_several_or_failed() -> None:
+    good = [build_v2.add_answers(Status.OK, ledger, [ledger]) for ledger in (1, 2, 3)]
+    items = list(
+        scan_responses(
+            buffer(
+                *good,
+                build_v2.add_answers(Status.OK, 4, [7, 8, 9]),
+                *good,
+                build_v2.add_answers(Status.FENCED, 5, [1]),
+                good[0],
+            )
+        )
+    )
+    assert items == [
+        AddAnswerMix([add_key(1, 1), add_key(2, 2), add_key(3, 3), add_key(4, 7)]),
+        AddAnswers(Status.OK, LedgerId(4), [8, 9]),
+        AddAnswerMix([add_key(1, 1), add_key(2, 2), add_key(3, 3)]),
+        AddAnswers(Status.FENCED, LedgerId(5), [1]),
+        AddAnswers(Status.OK, LedgerId(1), [1]),
+    ]
 
 
 def test_add_answers_of_many_ledgers_in_turn_keep_their_order() -> None:

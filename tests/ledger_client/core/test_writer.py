@@ -73,12 +73,31 @@ class Model:
         self.confirmed = -1
         self.change: ChangeEnsemble | None = None
         self.parts: dict[int, set[int]] = {}  # requests answered in part
+        self.sent_copies: dict[int, Batch] = {}  # by numbers of our own, below zero
 
     # ------------------------------------------------------------------ what may happen
 
     def add(self) -> None:
         count = self.chance.choice((1, 1, 2, 3, 7))
-        self.obey(self.writer.add(count=count, size=count, now=0.0))
+        if count > 1 or self.chance.random() < 0.3 or not self.add_one():
+            self.obey(self.writer.add(count=count, size=count, now=0.0))
+
+    def add_one(self) -> bool:
+        batch = self.writer.add_one(size=1, now=0.0)
+        assert (batch is None) == (self.change is not None or bool(self.writer._late))
+        if batch is None:
+            return False
+        entry_id = len(self.acks)
+        assert (batch.first, batch.last, self.writer.length) == (entry_id, entry_id, entry_id + 1)
+        self.acks.append(set())
+        self.ends.append(entry_id)
+        for slot in self.writer.distribution.write_set(entry_id):
+            number = -1 - len(self.sent_copies)
+            self.sent_copies[number] = batch
+            bookie_id = self.writer.ensemble[slot]
+            assert bookie_id == self.metadata.last_fragment.ensemble[slot]
+            self.requests[number] = (slot, self.tenures[slot], bookie_id, [entry_id])
+        return True
 
     def answer(self, outcome: Outcome = Outcome.OK) -> None:
         if not self.requests:
@@ -100,15 +119,33 @@ class Model:
             if done and tenure == self.tenures[slot]:
                 for entry_id in entries:
                     self.acks[entry_id].add(slot)
+        if request_id < 0:
+            self.tell_copy(request_id, bookie_id, outcome)
+            return
         whole = outcome is not Outcome.OK or (done and self.chance.random() < 0.5)
         answer = AddAnswer(request_id, outcome, None if whole else chosen)
         self.obey(self.writer.on_answers([answer], 0.0))
 
+    def tell_copy(self, number: int, bookie_id: BookieId, outcome: Outcome) -> None:
+        batch = self.sent_copies[number]
+        if outcome is Outcome.OK:
+            self.obey(self.writer.on_copy(batch, bookie_id))
+        else:
+            self.obey(self.writer.on_copy_failed(batch, bookie_id, outcome, 0.0))
+
     def answer_again(self) -> None:
-        if self.answered:
-            outcome = self.chance.choice((Outcome.OK, Outcome.TIMEOUT))
-            answer = AddAnswer(self.chance.choice(self.answered), outcome)
-            self.obey(self.writer.on_answers([answer], 0.0))
+        if not self.answered:
+            return
+        outcome = self.chance.choice((Outcome.OK, Outcome.TIMEOUT))
+        request_id = self.chance.choice(self.answered)
+        if request_id < 0:
+            batch = self.sent_copies[request_id]
+            # Any bookie of it, so that some are told twice, and none before its first answer.
+            slot = batch.ensemble.index(self.chance.choice(batch.ensemble))
+            if not batch.copies >> slot & 1:
+                self.tell_copy(request_id, batch.ensemble[slot], outcome)
+            return
+        self.obey(self.writer.on_answers([AddAnswer(request_id, outcome)], 0.0))
 
     def end_change(self) -> None:
         if self.change is None:
@@ -217,6 +254,54 @@ def test_writer_confirms_exactly_what_the_dumb_model_does(
     assert model.writer.is_idle
 
 
+def test_copies_on_their_way_to_a_bookie_that_is_replaced_are_sent_to_its_successor() -> None:
+    metadata = metadata_of((3, 3, 2))
+    writer = Writer(metadata)
+    first, second = (writer.add_one(size=1, now=0.0) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    old = metadata.last_fragment.ensemble[0]
+    (change,) = writer.on_copy_failed(first, old, Outcome.TIMEOUT, 0.0)
+    assert isinstance(change, ChangeEnsemble)
+    assert writer.add_one(size=1, now=0.0) is None  # `add` leaves out the slot that failed
+    changed = metadata.with_ensemble_change(first_entry_id=0, replacements={0: BookieId("b9")})
+    sends = writer.on_ensemble_changed(changed, 0.0)
+    assert [(send.bookie_id, send.first) for send in sends if isinstance(send, SendAdd)] == [
+        ("b9", 0),
+        ("b9", 1),
+    ]
+    assert writer.on_copy(second, old) == []  # it has left
+    assert second.acknowledged == 0
+    assert writer.on_copy(second, metadata.last_fragment.ensemble[1]) == []
+    writer.on_copy(first, metadata.last_fragment.ensemble[1])
+    assert writer.on_copy(first, metadata.last_fragment.ensemble[2]) == [Confirm(0)]
+
+
+def test_failure_of_a_copy_behind_the_quorum_has_the_bookie_replaced_by_the_next_add() -> None:
+    writer = Writer(metadata_of((3, 3, 2)))
+    batch = writer.add_one(size=1, now=0.0)
+    assert batch is not None
+    assert writer.on_copy(batch, BookieId("b0")) == []
+    assert writer.on_copy(batch, BookieId("b1")) == [Confirm(0)]
+    assert writer.on_copy_failed(batch, BookieId("b2"), Outcome.TIMEOUT, 0.0) == []
+    assert writer.add_one(size=1, now=0.0) is None
+    change, *_ = writer.add(count=1, size=1, now=0.0)
+    assert isinstance(change, ChangeEnsemble)
+    assert change.failed == {2: "b2"}
+
+
+def test_copies_mean_nothing_after_the_end_of_the_handle() -> None:
+    writer = Writer(metadata_of((3, 3, 2)))
+    batch = writer.add_one(size=1, now=0.0)
+    assert batch is not None
+    failed, *_ = writer.on_copy_failed(batch, BookieId("b0"), Outcome.FENCED, 0.0)
+    assert isinstance(failed, FailAdds)
+    assert writer.on_copy(batch, BookieId("b1")) == []
+    assert writer.on_copy(batch, BookieId("b2")) == []
+    assert writer.on_copy_failed(batch, BookieId("b1"), Outcome.TIMEOUT, 0.0) == []
+    assert writer.add_one(size=1, now=0.0) is None
+
+
 def test_writer_spends_a_bounded_number_of_objects_per_batch() -> None:
     """A batch of ten thousand entries is one package and one sending per slot."""
     writer = Writer(metadata_of((5, 3, 2)))
@@ -304,7 +389,7 @@ def test_fatal_error_in_the_middle_of_a_buffer_silences_the_rest_of_it() -> None
 def test_queue_finds_entries_in_the_middle_and_at_the_edges_of_batches() -> None:
     queue = AddQueue(Distribution(1, 1, 1), [BookieId("b0")], iter(range(9)))
     for first, last in ((5, 7), (0, 1), (3, 3)):
-        queue.push(Batch(first=first, last=last, size=1, queued_at=0.0))
+        queue.push(Batch(first, last, 1, 0.0))
     assert [e for e in range(-1, 10) if queue.holds(e)] == [0, 1, 3, 5, 6, 7]
     assert [batch.first for batch in queue] == [0, 3, 5]
 
@@ -312,14 +397,14 @@ def test_queue_finds_entries_in_the_middle_and_at_the_edges_of_batches() -> None
 def test_entry_answers_in_any_order_count_when_all_are_there() -> None:
     """A row that begins and ends like a run but is none must not pass for one."""
     queue = AddQueue(Distribution(1, 1, 1), [BookieId("b0")], iter(range(9)))
-    batch = Batch(first=0, last=4, size=1, queued_at=0.0)
+    batch = Batch(0, 4, 1, 0.0)
     queue.push(batch)
     for entry_ids in ([0, 4, 2], [0, 0, 2], [3, 3], range(4, 5), [-1, 0, 1], [4, 5, 6]):
         queue.take(AddAnswer(0, entry_ids=entry_ids))
     assert queue.is_achieved(batch)
 
     short = AddQueue(Distribution(1, 1, 1), [BookieId("b0")], iter(range(9)))
-    batch = Batch(first=0, last=2, size=1, queued_at=0.0)
+    batch = Batch(0, 2, 1, 0.0)
     short.push(batch)
     short.take(AddAnswer(0, entry_ids=[0, 7, 2]))
     assert not short.is_achieved(batch)

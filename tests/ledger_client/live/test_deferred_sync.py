@@ -99,7 +99,7 @@ async def test_every_entry_is_sent_as_deferred(
             await ledger.append(b"x")
         assert flags == [True, True, True]
         async with await client.create(write_quorum=3) as ledger:
-            await ledger.append(b"x")
+            await ledger.append_many([b"x", b"y"])  # one by itself is sent in copies
         assert flags[3:] == [False, False, False]
 
 

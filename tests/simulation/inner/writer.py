@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ledger_client.core.adds import Batch
 from ledger_client.core.commands import (
     AddAnswer,
     ChangeEnsemble,
@@ -63,6 +64,7 @@ class WriterClient(Client):
         self.has_failed = False
         self._heard: list[AddAnswer] = []
         self._open: set[int] = set()
+        self._open_copies: list[tuple[Batch, BookieId]] = []
         self._forces = 0
         self._force_ends: dict[int, int] = {}  # number to what was confirmed when it began
         self._tick_at: float | None = None
@@ -88,8 +90,54 @@ class WriterClient(Client):
                 self.obey(self.core.add_given(wrong, [1, 1], now=self.now))
         else:
             self._submit(ids)
-            size = sum(map(size_of, ids))
-            self.obey(self.core.add(count=count, size=size, now=self.now))
+            if count > 1 or not self._append_one(first):
+                size = sum(map(size_of, ids))
+                self.obey(self.core.add(count=count, size=size, now=self.now))
+
+    def _append_one(self, entry_id: int) -> bool:
+        """As the real shell: an entry by itself is sent in copies, unless something is amiss."""
+        if self.world.plan.deferred_sync:
+            return False
+        batch = self.core.add_one(size=size_of(entry_id), now=self.now)
+        if batch is None:
+            return False
+        entry = Entry(payload_of(entry_id), self.core.lac, self.core.length)
+        self.entries[entry_id] = entry
+        for slot in self.core.distribution.write_set(entry_id):
+            self._send_copy(batch, self.core.ensemble[slot], entry)
+        self._watch_clock()
+        return True
+
+    def _send_copy(self, batch: Batch, bookie_id: BookieId, entry: Entry) -> None:
+        bookie = self.world.bookies[bookie_id]
+        copy = (batch, bookie_id)
+        self._open_copies.append(copy)
+        self.world.tell(f"{self.name} sends a copy of {batch.first} to {bookie_id}")
+
+        def answered(outcome: Outcome, _entry_ids: Sequence[int] | None = None) -> None:
+            # An answer that comes twice is told twice: the core must see that for itself.
+            if copy in self._open_copies:
+                self._open_copies.remove(copy)
+            elif outcome is not Outcome.OK:
+                return
+            self.world.tell(f"{self.name} hears {outcome.name} of {bookie_id} for {batch.first}")
+            if outcome is Outcome.OK:
+                self.obey(self.core.on_copy(batch, bookie_id))
+            else:
+                self.obey(self.core.on_copy_failed(batch, bookie_id, outcome, self.now))
+
+        self.world.network.ask_in_parts(
+            self,
+            bookie,
+            lambda reply: bookie.add({batch.first: entry}, reply, deferred=False),
+            answered,
+            kind="add",
+            entry=batch.first,
+        )
+        self.later(
+            self.world.plan.patience,
+            lambda: answered(Outcome.TIMEOUT) if copy in self._open_copies else None,
+        )
 
     def append_given(self, ids: list[int]) -> None:
         self._submit(ids)
@@ -217,6 +265,10 @@ class WriterClient(Client):
         self.world.tell(f"the client of {self.name} is closed")
         for request_id in sorted(self._open):
             self._hear(AddAnswer(request_id, Outcome.CLIENT_CLOSED))
+        for batch, bookie_id in self._open_copies[:]:
+            closed = Outcome.CLIENT_CLOSED
+            self.obey(self.core.on_copy_failed(batch, bookie_id, closed, self.now))
+        self._open_copies.clear()
 
     def _hear(self, answer: AddAnswer) -> None:
         """One receive buffer may hold the answers of several requests."""

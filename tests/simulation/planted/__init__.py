@@ -36,6 +36,8 @@ BUGS = (
         commands.Outcome, "is_missing", recovering.silence_is_missing, seeds=200),
     Bug("answers of earlier sendings count", "F63",
         AddQueue, "replace", writing.matched_by_entry_ids, row="F63", seeds=20),
+    Bug("copies at replaced bookies count", "F63",
+        AddQueue, "take_copy", writing.copies_for_any_tenure, row="F13", seeds=20),
     Bug("recovery writes an advancing LAC", "F21",
         Recovery, "_push", recovering.advancing_lac, seeds=40),
     Bug("repeated recovery begins at the LAC", "F21",
