@@ -131,13 +131,18 @@ class Place:
 Part = tuple[Batch, int, int]
 
 
+#: Shared and never filled, by those who have nothing here: thousands, mostly.
+_NO_BATCHES: Final[deque[Batch]] = deque()
+_NO_IDS: Final[set[int]] = set()
+
+
 class Intake:
     """Batches that the writer's task has not taken yet."""
 
     def __init__(self) -> None:
-        self._queue: deque[Batch] = deque()
+        self._queue = _NO_BATCHES
         self._bytes = 0
-        self._given: set[int] = set()  # caller-chosen ids that wait here
+        self._given: set[int] = _NO_IDS  # caller-chosen ids that wait here
         self._room_made: trio.Event | None = None  # made by the first who waits for it
 
     def __len__(self) -> int:
@@ -162,9 +167,10 @@ class Intake:
             or len(batch.payloads) >= BATCH_ENTRIES
             or (entry_id is not None and batch.next_id != entry_id)
         ):
-            batch = Batch() if entry_id is None else Batch(entry_id)
-            self._queue.append(batch)
+            batch = self._new_batch(NO_ENTRY if entry_id is None else entry_id)
         if entry_id is not None:
+            if self._given is _NO_IDS:
+                self._given = set()
             self._given.add(entry_id)
         batch.payloads.append(payload)
         batch.size += len(payload)
@@ -212,8 +218,10 @@ class Intake:
         if count:
             parts.append((batch, index, count))
 
-    def _new_batch(self) -> Batch:
-        batch = Batch()
+    def _new_batch(self, first: int = NO_ENTRY) -> Batch:
+        if self._queue is _NO_BATCHES:
+            self._queue = deque()
+        batch = Batch(first)
         self._queue.append(batch)
         return batch
 
@@ -250,8 +258,8 @@ class Intake:
 
     def fail(self, failure: Failure) -> None:
         """End everything that waits, and let nobody wait for room any longer."""
-        queue, self._queue, self._bytes = self._queue, deque(), 0
-        self._given.clear()
+        queue, self._queue, self._bytes = self._queue, _NO_BATCHES, 0
+        self._given = _NO_IDS
         for batch in queue:
             batch.end(failure)
         self.tell_room()

@@ -40,6 +40,10 @@ class LedgerRecord:
     def metadata(self) -> LedgerMetadata:
         return self._ledger.metadata
 
+    def leave(self) -> None:
+        """The owner is over: it hears of nothing any more, and nothing here keeps it."""
+        self._post = _ignore
+
     def obey(self, command: ChangeEnsemble | CloseLedger) -> None:
         nursery = self._environment.nursery
         if isinstance(command, ChangeEnsemble):
@@ -85,3 +89,7 @@ class LedgerRecord:
         ledger_id = self.metadata.ledger_id
         updated = await self._environment.ledgers.update(ledger_id, change, known=self._ledger)
         self._ledger = updated.ledger
+
+
+def _ignore(event: Event) -> None:
+    """Whatever comes of a record whose owner is over."""

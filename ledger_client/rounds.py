@@ -59,3 +59,11 @@ class Desk(Letters):
         """Everything that arrived."""
         self._is_due = False
         return self._taken()
+
+    def leave(self) -> None:
+        """The owner is over, and calls it no more: it must not wait for Python's collector."""
+        self._work = _nothing
+
+
+def _nothing() -> None:
+    """What is left to do for an owner that is over."""

@@ -11,7 +11,6 @@ changes for the handle. A `close` or `force` that is cancelled goes on without i
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -104,13 +103,13 @@ class LedgerWriter:
         )
         self._record = LedgerRecord(environment, ledger, self._core, self._post)
         self._mail = Desk(environment.rounds, self._work)
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []
         self._intake = Intake()  # not handed to the core yet
         self._is_waiting_for_room = False
         self._told_held_from: int | None = None
-        self._taken = Batch()  # the one that is being handed over
-        self._sent: deque[Batch] = deque()  # in entry order, until confirmed
-        self._by_first: dict[int, Batch] = {}
+        self._taken: Batch | None = None  # the one that is being handed over
+        self._sent: dict[int, Batch] = {}  # by its first entry, until confirmed
+        self._unconfirmed = 0  # the first entry of the next batch to be confirmed
         self._force_ids = count(1)
         self._forces: dict[int, _Force] = {}
         self._is_closing = False
@@ -340,7 +339,7 @@ class LedgerWriter:
         if answers:
             self._obey(self._core.on_answers(map(_add_answer, answers), now))
         while self._events:
-            self._obey(self._events.popleft()())
+            self._obey(self._events.pop(0)())
         self._take_payloads(now)  # before an alarm is heard: entries carry the LAC that is due
         if self._mail.has_rung():
             self._obey(self._core.tick(now))
@@ -400,8 +399,7 @@ class LedgerWriter:
         entry = core.add_one(size=len(payload), now=now)
         if entry is None:
             return False
-        self._by_first[entry.first] = batch
-        self._sent.append(batch)
+        self._sent[entry.first] = batch
         self._sender.send_copies(batch, payload, entry, self, lac=core.lac, length=core.length)
         if core.options.quorum_timeout_seconds is not None:
             self._set_alarm()
@@ -433,16 +431,17 @@ class LedgerWriter:
                 case Package():
                     self._package(command)
                 case SendAdd():
-                    batch = self._by_first[command.first]
+                    batch = self._sent[command.first]
                     self._sender.send_adds(command, batch, self._take_add_answers)
                 case Confirm(through):
-                    while self._sent and self._sent[0].last <= through:
-                        batch = self._sent.popleft()
-                        del self._by_first[batch.first]
+                    while self._unconfirmed <= through:
+                        batch = self._sent.pop(self._unconfirmed)
+                        self._unconfirmed = batch.last + 1
                         batch.end()
                 case FailAdds(failure):
                     self._fail_all(failure)
                 case RefuseAdd(failure):
+                    assert self._taken is not None
                     self._taken.end(failure)
                 case SendLac():
                     self._sender.send_lac(command)
@@ -462,13 +461,9 @@ class LedgerWriter:
 
     def _package(self, package: Package) -> None:
         batch = self._taken
+        assert batch is not None
         self._sender.package(batch, package, self._core.ensemble)
-        self._by_first[batch.first] = batch
-        if not self._sent or self._sent[-1].last < batch.first:
-            self._sent.append(batch)
-        else:
-            at = bisect_left(self._sent, batch.first, key=lambda sent: sent.first)
-            self._sent.insert(at, batch)
+        self._sent[batch.first] = batch
 
     def _take_add_answers(self, answers: list[Answer]) -> None:
         """Look at them when there is something to do: a quorum may be full, or a bookie failed.
@@ -500,10 +495,9 @@ class LedgerWriter:
 
     def _fail_all(self, failure: Failure) -> None:
         failure = self._environment.explained(failure)
-        for batch in self._sent:
+        for batch in self._sent.values():
             batch.end(failure)
         self._sent.clear()
-        self._by_first.clear()
         self._intake.fail(failure)
 
     def _finish(self, end: CloseEnded) -> None:
@@ -515,6 +509,8 @@ class LedgerWriter:
             force.end(end.failure)
         self._environment.handles.discard(self)
         self._environment.pool.unlisten(self)
+        self._record.leave()
+        self._mail.leave()
 
     def _post(self, event: Event) -> None:
         """Act soon on something that happened elsewhere."""

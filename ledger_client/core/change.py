@@ -8,7 +8,6 @@ bookie that was replaced and then chosen again, and nothing would be sent to it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,13 +24,13 @@ class Storm:
 
     def __init__(self, limits: StormLimits) -> None:
         self._limits = limits
-        self._rounds: deque[tuple[float, frozenset[BookieId]]] = deque()
+        self._rounds: list[tuple[float, frozenset[BookieId]]] = []  # no more than a few
 
     def next_round(self, now: float, failed: Iterable[BookieId] = ()) -> float | None:
         """The seconds to wait before one more round; None when there have been too many."""
         limits, rounds = self._limits, self._rounds
         while rounds and rounds[0][0] <= now - limits.window_seconds:
-            rounds.popleft()
+            rounds.pop(0)
         if len(rounds) >= limits.rounds_max:
             return None
         rounds.append((now, frozenset(failed)))

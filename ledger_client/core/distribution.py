@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from metadata.model import LedgerMetadata
 
@@ -31,9 +32,9 @@ class Distribution:
         masks = tuple(mask_of(self.write_set(residue)) for residue in range(self.ensemble_size))
         object.__setattr__(self, "masks", masks)
 
-    @classmethod
-    def of(cls, metadata: LedgerMetadata) -> Distribution:
-        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    @staticmethod
+    def of(metadata: LedgerMetadata) -> Distribution:
+        return _shape(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def is_striped(self) -> bool:
@@ -147,6 +148,12 @@ class Distribution:
         mask = mask_of(known)
         needed = self.write_quorum - self.ack_quorum + 1
         return all((mask & window).bit_count() >= needed for window in self.masks)
+
+
+@lru_cache(maxsize=256)
+def _shape(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Distribution:
+    """Thousands of ledgers have the same one."""
+    return Distribution(ensemble_size, write_quorum, ack_quorum)
 
 
 def mask_of(slots: Collection[int]) -> int:

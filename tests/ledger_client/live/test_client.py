@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import trio
 
@@ -314,3 +317,22 @@ async def test_impossible_requests_say_what_to_do(cluster: LiveCluster) -> None:
                 await ledger.append(b"x")
     with pytest.raises(ClientClosedError, match="async with"):
         await client.create()
+
+
+async def test_closed_handle_is_freed_without_the_collector(cluster: LiveCluster) -> None:
+    """Whoever writes thousands of ledgers in turn would keep them all until a full collection."""
+    async with LedgerClient(cluster.uri) as client:
+        ledger = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        await ledger.append(b"one")
+        await ledger.append_many([b"two", b"three"])
+        await ledger.close()
+        freed = trio.Event()
+        watched = weakref.ref(ledger, lambda _: freed.set())
+        gc.disable()
+        try:
+            del ledger
+            with trio.fail_after(10):
+                await freed.wait()  # the third copy may still be on its way
+        finally:
+            gc.enable()
+        assert watched() is None
