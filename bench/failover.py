@@ -38,6 +38,7 @@ PASSWORD: Final = b"secret"
 #: Tasks that append in turn, and how many entries each has on its way.
 _TASKS: Final = 8
 _SHARE: Final = 250
+_BEFORE_KILL: Final = 0.9
 _STEP_SECONDS: Final = 0.1
 #: Steps that are shown before the kill and after it.
 _SHOWN_BEFORE: Final = 10
@@ -111,16 +112,21 @@ class Story:
 
 
 async def append_all(client: LedgerClient, kill: Kill, story: Story, *, kill_at: float) -> None:
-    """Fill a ledger; kill the second of its bookies when this share of it is confirmed."""
+    """Fill a ledger; kill the second of its bookies when this share of it is confirmed.
+
+    The last tenth waits for the kill: a short ledger would be full before the bookie is dead.
+    """
     ledger = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)
     story.ledger_id = ledger.id
     story.killed = ledger.metadata.last_fragment.ensemble[1]
     numbers = iter(range(0, story.entries, _SHARE))
-    is_due = trio.Event()
+    is_due, is_dead = trio.Event(), trio.Event()
     begin = time.perf_counter()
 
     async def append() -> None:
         for first in numbers:
+            if first >= _BEFORE_KILL * story.entries:
+                await is_dead.wait()
             chosen = range(first, min(first + _SHARE, story.entries))
             entry_ids = await ledger.append_many(map(story.payload, chosen))
             story.confirmed.append((time.perf_counter() - begin, len(chosen)))
@@ -135,6 +141,7 @@ async def append_all(client: LedgerClient, kill: Kill, story: Story, *, kill_at:
         await is_due.wait()
         story.killed_at = time.perf_counter() - begin
         await kill(story.killed)
+        is_dead.set()
     story.seconds = time.perf_counter() - begin
     await ledger.close()
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import trio
 
@@ -49,6 +49,8 @@ from runtime.sockets import Network
 from runtime.tls import TlsOptions
 from wire.errors import BadRequestError
 from wire.types import BookieId, DigestType, LedgerId
+
+_WRITER_OPTIONS: Final = WriterOptions()
 
 
 class LedgerClient:
@@ -200,7 +202,7 @@ class LedgerClient:
                 f"quorum {ack_quorum} cannot be: want ensemble >= write quorum >= ack quorum >= 1"
             )
         wanted = None if ledger_id is None else self._ledger_id(ledger_id)
-        options = options or WriterOptions()
+        options = options or _WRITER_OPTIONS
         if deferred_sync:
             options = replace(options, deferred_sync=True)
         ensemble = environment.new_ensemble(

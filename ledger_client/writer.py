@@ -113,7 +113,7 @@ class LedgerWriter:
         self._force_ids = count(1)
         self._forces: dict[int, _Force] = {}
         self._is_closing = False
-        self._ended = trio.Event()
+        self._ended: trio.Event | None = None  # made by the first who waits for it
         self._end: CloseEnded | None = None
         if self._is_deferred:
             environment.pool.listen(self)
@@ -246,6 +246,10 @@ class LedgerWriter:
         """
         self._is_closing = True
         self._mail.wake()
+        if self._ended is None:
+            self._ended = trio.Event()
+        if self._end is not None:
+            self._ended.set()
         await self._ended.wait()
         assert self._end is not None
         if self._end.failure is not None:
@@ -504,7 +508,8 @@ class LedgerWriter:
         if end.failure is not None:
             end = replace(end, failure=self._environment.explained(end.failure))
         self._end = end
-        self._ended.set()
+        if self._ended is not None:
+            self._ended.set()
         for force in self._forces.values():
             force.end(end.failure)
         self._environment.handles.discard(self)

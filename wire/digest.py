@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from crc32c import crc32c
@@ -110,14 +111,15 @@ class _Dummy:
         return b""
 
 
+_KEYLESS: Final[Mapping[DigestType, Digest]] = {
+    DigestType.CRC32: _Crc32(),
+    DigestType.CRC32C: _Crc32c(),
+    DigestType.DUMMY: _Dummy(),
+}
+
+
 def digest_for(digest_type: DigestType, password: bytes = b"") -> Digest:
     """The digest of a ledger. Make one per ledger: the keyed one is costly to set up."""
-    match digest_type:
-        case DigestType.CRC32:
-            return _Crc32()
-        case DigestType.HMAC:
-            return _Hmac(mac_key(password))
-        case DigestType.CRC32C:
-            return _Crc32c()
-        case DigestType.DUMMY:
-            return _Dummy()
+    if digest_type is DigestType.HMAC:
+        return _Hmac(mac_key(password))
+    return _KEYLESS[digest_type]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -84,7 +83,7 @@ class AddQueue:
         self._distribution = distribution
         self._request_ids = request_ids
         self._spread = spread
-        self._batches: deque[Batch] = deque()
+        self._batches: list[Batch] = []
         self._sendings: dict[int, _Sending] = {}
         #: Which of the bookies that a slot has had, one after the other, has it now.
         self._tenures = (0,) * len(ensemble)
@@ -249,18 +248,20 @@ class AddQueue:
 
     # ------------------------------------------------------------------ out
 
-    def pop_due(self, *, after: int) -> Batch | None:
-        """The head of the queue, if it is achieved and comes right behind entry `after`."""
-        if not self._batches:
-            return None
-        head = self._batches[0]
-        if head.first != after + 1 or not self.is_achieved(head):
-            return None
-        self._batches.popleft()
-        head.is_confirmed = True
-        self.bytes -= head.size
-        self.entries -= head.last - head.first + 1
-        return head
+    def pop_due(self, *, after: int) -> list[Batch]:
+        """What is achieved at the head of the queue, without a gap behind entry `after`."""
+        batches, count = self._batches, 0
+        for batch in batches:
+            if batch.first != after + 1 or not self.is_achieved(batch):
+                break
+            batch.is_confirmed = True
+            self.bytes -= batch.size
+            self.entries -= batch.last - batch.first + 1
+            after = batch.last
+            count += 1
+        due = batches[:count]
+        del batches[:count]
+        return due
 
     def clear(self) -> None:
         """Forget everything; answers that still come are of no interest."""

@@ -234,7 +234,7 @@ class Recovery:
         if self._change is not None or self.is_over:
             return []
         assert self._adds is not None
-        while (batch := self._adds.pop_due(after=self._acked)) is not None:
+        for batch in self._adds.pop_due(after=self._acked):
             self._acked = batch.last
         return self._advance(now)
 

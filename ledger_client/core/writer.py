@@ -243,12 +243,12 @@ class Writer:
         """
         if self._change is not None:
             return []
-        before = self.confirmed
-        while (batch := self._adds.pop_due(after=self.confirmed)) is not None:
-            self.confirmed = batch.last
-            self._confirmed_length += batch.size
-        if self.confirmed == before:
+        due = self._adds.pop_due(after=self.confirmed)
+        if not due:
             return []
+        self.confirmed = due[-1].last
+        for batch in due:
+            self._confirmed_length += batch.size
         if not self.options.deferred_sync:
             self.lac, self._lac_length = self.confirmed, self._confirmed_length
         return [Confirm(self.confirmed)]

@@ -100,12 +100,11 @@ def quorum_of_the_union(_right: Callable[..., bool]) -> Any:
 
 def out_of_order(right: Callable[..., Any]) -> Any:
     def pop(self: AddQueue, *, after: int) -> Any:
-        for batch in list(self):
-            if self.is_achieved(batch):
-                self._batches.remove(batch)
-                batch.is_confirmed = True
-                return batch
-        return None
+        due = [batch for batch in self if self.is_achieved(batch)]
+        for batch in due:
+            self._batches.remove(batch)
+            batch.is_confirmed = True
+        return due
 
     return pop
 
