@@ -20,7 +20,7 @@ from bookie.authentication import AuthenticationFailedError
 from bookie.commits import Commit
 from bookie.requests_v2 import RequestsV2
 from bookie.requests_v3 import RequestsV3
-from bookie.start_tls import take_tokens
+from bookie.start_tls import take_tokens, tls_first
 from bookie.storage.journal_format import JournalError
 from runtime import logs
 from runtime.sockets import ByteStream
@@ -119,6 +119,16 @@ class Connection:
     def lost(self, error: Exception) -> None:
         _log.debug("connection lost", peer=self.stream.peer, reason=error)
         self._reading.cancel()
+
+    async def find_tls(self) -> bool:
+        """The first frame of v2: whether START_TLS, which was behind it, is the next one now."""
+        is_offered = self.bookie.security.certificates is not None and not self._is_secure
+        if not is_offered or self.authenticator is None or self.authenticator.is_complete:
+            return False
+        frames, begins = self.frames, self.frames.peek()
+        frames.data = await tls_first(self.stream, frames.data[frames.start :])
+        frames.start = 0
+        return frames.peek() != begins
 
     async def start_tls(self, yes: bytes, no: bytes) -> None:
         """Answer `yes` in clear and go on inside TLS, where a stranger is told `no`.

@@ -89,6 +89,8 @@ class RequestsV3:
                     await self._read_all(LedgerId(ledger_id), list(zip(txns, ids, strict=True)))
                     continue
             if data[start + LENGTH_BYTES] < _FIRST_BYTE_MIN:
+                if await connection.find_tls():
+                    continue
                 return False
             try:
                 header, request = codec_v3.decode_request(data[start + LENGTH_BYTES : after])

@@ -358,6 +358,60 @@ async def test_tokens_that_apaches_client_sends_in_clear_are_answered_inside_tls
                 assert (await inside.ask_v3(add())).status is Status.OK
 
 
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("cut", [0, 1, 4, 5, 9, None], ids=lambda cut: f"cut {cut}")
+async def test_a_v2_token_that_comes_before_start_tls_is_answered_inside_tls(
+    authority: Authority,
+    issued: Issued,
+    cut: int | None,
+    required: bool,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Apache's client sends both at once, in either order, and over v2 it cannot read the answer
+    to START_TLS any more once it has read one to its token. START_TLS comes in one receive with
+    the token, or after it, cut anywhere.
+    """
+    async with secured(authority, issued, required=required, new_authenticator=sasl()) as world:
+        client = await world.connect()
+        first = codec_v2.encode_request(token(b""))
+        then = codec_v3.encode_request(StartTlsRequest(), transaction_id=1)
+        if cut is None:
+            await client.send(first + then)
+        else:
+            for part in (first + then[:cut], then[cut:]):
+                await client.send(part)
+                await trio.testing.wait_all_tasks_blocked()
+        assert (await client.answer_v3())[1] == YES
+        context = client_context(TlsOptions(trust=authority.trust))
+        stream = await encrypt(client.stream, context, server_side=False, host="bookie")
+        inside = Client(stream)  # type: ignore[arg-type]
+        challenge = await inside.answer_v2()
+        assert isinstance(challenge, AuthResponse)
+        proof = await inside.ask_v2(token(ours().answer(challenge.payload)))
+        assert isinstance(proof, AuthResponse)
+        await inside.add_v2(LEDGER, 0)
+        assert (await inside.answer_v2()).status is Status.OK
+
+
+@pytest.mark.parametrize("more", [b"", codec_v2.encode_request(add())], ids=["alone", "and an add"])
+async def test_a_v2_token_that_no_start_tls_follows_is_answered_in_clear(
+    authority: Authority, issued: Issued, more: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with secured(authority, issued, new_authenticator=sasl()) as world:
+        client = await world.connect()
+        await client.send(codec_v2.encode_request(token(b"")) + more)
+        challenge = await client.answer_v2()
+        assert isinstance(challenge, AuthResponse)
+        if more:
+            assert (await client.answer_v2()).status is Status.UNAUTHORIZED
+        before = trio.current_time()
+        proof = await client.ask_v2(token(ours().answer(challenge.payload)))
+        assert isinstance(proof, AuthResponse)
+        assert trio.current_time() == before, "only the first token waits"
+        await client.add_v2(LEDGER, 0)
+        assert (await client.answer_v2()).status is Status.OK
+
+
 @pytest.mark.parametrize("request_", [add(), BookieInfoRequest(requested=3)])
 async def test_a_password_does_not_replace_tls_where_that_is_required(
     authority: Authority, issued: Issued, request_: Request
