@@ -24,7 +24,7 @@ from bookie.start_tls import take_tokens, tls_first
 from bookie.storage.journal_format import JournalError
 from runtime import logs
 from runtime.sockets import ByteStream
-from runtime.tls_stream import TlsError, encrypt
+from runtime.tls_stream import TlsError, encrypt, let_it_be_heard
 from wire.errors import ProtocolError, Status
 from wire.framing import FrameBuffer
 
@@ -157,7 +157,7 @@ class Connection:
             self.bookie.protocol_errors += 1
             why = error if isinstance(error, TlsError) else "the handshake took too long"
             raise AuthenticationFailedError(f"TLS: {why}") from error
-        self.stream = stream
+        below, self.stream = self.stream, stream
         self.outbox.go_on(stream)
         self._is_secure = True
         _log.debug("TLS", peer=stream.peer, cipher=stream.cipher)
@@ -166,6 +166,9 @@ class Connection:
                 self.authenticator.on_tls(stream.certificate_subject)
             except AuthenticationFailedError:
                 self.outbox.put(no)
+                self.bookie.post.flush()
+                await self.outbox.wait_empty()
+                await let_it_be_heard(below)
                 raise
         self.frames.feed(tokens)
 

@@ -39,8 +39,8 @@ class TlsBrokenError(ConnectionError):
     """
 
 
-async def _let_it_be_heard(stream: ByteStream) -> None:
-    """Wait until the peer has gone: closing on bytes of his would throw our alert away, too."""
+async def let_it_be_heard(stream: ByteStream) -> None:
+    """Wait until the peer has gone: closing on bytes of his throws away what we said last, too."""
     with trio.move_on_after(HEARD_SECONDS), contextlib.suppress(OSError, trio.ClosedResourceError):
         stream.end_sending()
         for _ in range(HEARD_RECEIVES):
@@ -80,7 +80,7 @@ async def encrypt(
                 await stream.send_all(data)  # also an alert, which tells the peer why
         if failure is not None:
             if server_side:  # a client has told its caller, who is the one to know
-                await _let_it_be_heard(stream)
+                await let_it_be_heard(stream)
             raise failure
         if is_done:
             return TlsStream(stream, found, incoming, outgoing)

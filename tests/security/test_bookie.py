@@ -269,6 +269,26 @@ async def test_a_role_that_is_not_allowed_is_told_inside_tls(
         assert (await inside.ask_v3(add())).status is Status.OK
 
 
+async def test_a_client_whose_role_is_not_allowed_is_heard_out_so_that_it_hears_why(
+    authority: Authority, issued: Issued
+) -> None:
+    """Closing on bytes that nobody has read resets the connection, and the reason is lost."""
+    new = partial(CertificateRoles, frozenset({"app"}))
+    async with secured(authority, issued, mutual=True, new_authenticator=new) as world:
+        guest = authority.issue("guest", unit="0:guest")
+        inside = await start_tls(await world.connect(), authority, guest)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(world.bookie.connections) == 1
+        await inside.send_v3(add())
+        _, said = await inside.answer_v3()
+        assert said == BareResponse(operation=Operation.START_TLS, status=Status.IO_ERROR)
+        assert await inside.is_closed()
+        inside.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not world.bookie.connections
+        assert await is_untouched(world)
+
+
 # ---------------------------------------------------------------------- SASL
 
 
