@@ -9,13 +9,14 @@ most of what we have would go, a second round must agree.
 A ledger that exists may still be garbage here: a closed one that no longer names this bookie. It
 goes under the ledger's replication lock only, so that nobody is just restoring it to us.
 
-Errors end a round. The next one begins from nothing.
+A record that cannot be decoded proves nothing: its ledger stays, and the round goes on. All other
+errors end a round. The next one begins from nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 from zlib import crc32
@@ -24,6 +25,7 @@ import trio
 
 from bookie.core.garbage import Comparison, Suspicion
 from bookie.storage.garbage_values import Listing
+from metadata.model import InvalidMetadataError
 from wire.errors import LedgerError
 from wire.types import BookieId, LedgerId
 
@@ -34,6 +36,8 @@ _log = logging.getLogger(__name__)
 #: loop for 30 ms.
 DROP_MAX: Final = 100
 _FREED_AT_ONCE: Final = 10_000
+#: Ledgers that a log line names.
+_NAMED_MAX: Final = 10
 
 
 class LedgerRecord(Protocol):
@@ -47,7 +51,8 @@ class LedgerRecord(Protocol):
 
 
 class Metadata(Protocol):
-    """What the collector asks of the metadata store. Every error is a LedgerError."""
+    """What the collector asks of the metadata store. Every error is a LedgerError; of records, one
+    that cannot be decoded is an InvalidMetadataError."""
 
     def ranges(self) -> AsyncIterable[Sequence[LedgerId]]:
         """All ledgers, ascending. Ends only if it has met every one of them."""
@@ -106,6 +111,8 @@ class Round:
     dropped: list[int] = field(default_factory=list)
     over_replicated: list[int] = field(default_factory=list)
     resumed: list[int] = field(default_factory=list)
+    undecoded: list[int] = field(default_factory=list)  # kept, whatever their records should say
+    undecoded_error: str = ""  # the first one's
     seconds: float = 0.0
     error: str = ""  # why it ended early
 
@@ -166,6 +173,15 @@ class Collector:
         except LedgerError as error:
             found.error = str(error)
             _log.warning("garbage collection ends this round without a result: %s", error)
+        if found.undecoded:
+            _log.warning(
+                "the records of %d ledgers cannot be decoded, so their entries stay: ledgers %s%s; "
+                "the first one's: %s",
+                len(found.undecoded),
+                ", ".join(map(str, found.undecoded[:_NAMED_MAX])),
+                " and more" if len(found.undecoded) > _NAMED_MAX else "",
+                found.undecoded_error,
+            )
         found.seconds = trio.current_time() - started
         self.rounds += 1
         self.last_round = found
@@ -254,7 +270,7 @@ class Collector:
                 self._resume_one(ledger_id)
                 found.resumed.append(ledger_id)
             else:
-                await self._under_lock(ledger_id, self._resume_one, found.resumed)
+                await self._under_lock(ledger_id, self._resume_one, found.resumed, found)
 
     def _resume_one(self, ledger_id: int) -> None:
         self._storage.resume_drop([ledger_id])
@@ -267,15 +283,15 @@ class Collector:
             return
         for ledger_id in living:
             await self._pace()
-            if self._is_surplus(await self._metadata.glance(LedgerId(ledger_id))):
-                await self._under_lock(ledger_id, self._drop_one, found.over_replicated)
+            if await self._is_surplus(ledger_id, self._metadata.glance, found):
+                await self._under_lock(ledger_id, self._drop_one, found.over_replicated, found)
         self._looked_at = trio.current_time()
 
     def _drop_one(self, ledger_id: int) -> None:
         self._storage.drop([ledger_id], self._now_ms())
 
     async def _under_lock(
-        self, ledger_id: int, act: Callable[[int], None], done: list[int]
+        self, ledger_id: int, act: Callable[[int], None], done: list[int], found: Round
     ) -> None:
         """Act on a surplus ledger, if it is still one once we have its replication lock.
 
@@ -290,15 +306,27 @@ class Collector:
             await self._pace()
             # In this order, and nothing awaited in between: an answer through the session that
             # has the lock proves that we had it when the record was read.
-            record = await self._metadata.read(LedgerId(ledger_id))
-            if self._is_surplus(record) and self._metadata.is_held(lock):
+            is_surplus = await self._is_surplus(ledger_id, self._metadata.read, found)
+            if is_surplus and self._metadata.is_held(lock):
                 act(ledger_id)
                 done.append(ledger_id)
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(5):
                 await self._metadata.release(lock)
 
-    def _is_surplus(self, record: LedgerRecord | None) -> bool:
+    async def _is_surplus(
+        self,
+        ledger_id: int,
+        ask: Callable[[LedgerId], Awaitable[LedgerRecord | None]],
+        found: Round,
+    ) -> bool:
+        """By the record that `ask` brings; no by one that cannot be decoded."""
+        try:
+            record = await ask(LedgerId(ledger_id))
+        except InvalidMetadataError as error:
+            found.undecoded.append(ledger_id)
+            found.undecoded_error = found.undecoded_error or str(error)
+            return False
         return record is not None and record.is_closed and not record.mentions(self._bookie_id)
 
     async def _is_gone(self, ledger_id: int) -> bool:

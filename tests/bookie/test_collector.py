@@ -2,139 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 
 import pytest
 import trio
 import trio.testing
 
-from bookie.collector import DROP_MAX, Collector, CollectorOptions
-from bookie.collector_metadata import StoreMetadata
+from bookie.collector import DROP_MAX
 from bookie.storage.garbage_values import Listing
-from metadata.cluster import init_new_cluster
-from metadata.ledgers import Ledgers
-from metadata.memory import MemoryMetadata
-from metadata.model import LedgerMetadata, new_ledger
-from metadata.paths import LayoutType
 from metadata.store import ConnectionLostError
-from metadata.underreplication import UnderReplication
-from metadata.update import Close
-from metadata.uri import parse_metadata_uri
-from tests.bookie.garbage_world import RECOVERY, checkpoint, fill, options, runs_of
-from tests.bookie.machine import Machine
-from wire.errors import LedgerError, Status
-from wire.types import BookieId, DigestType, LedgerId
-
-ME = BookieId("bk1:3181")
-OTHER = BookieId("bk2:3181")
-TEMPLATE = new_ledger(
-    ledger_id=LedgerId(0),
-    ensemble=[OTHER],
-    write_quorum=1,
-    ack_quorum=1,
-    digest_type=DigestType.CRC32C,
-    password=b"",
-)
-
-
-@dataclass
-class Record:
-    is_closed: bool = True
-    bookies: tuple[BookieId, ...] = (ME,)
-
-    def mentions(self, bookie_id: BookieId) -> bool:
-        return bookie_id in self.bookies
-
-
-@dataclass
-class World:
-    """Metadata and storage in one, both to be tampered with."""
-
-    living: list[int] = field(default_factory=list)
-    unfinished: list[int] = field(default_factory=list)
-    records: dict[int, Record] = field(default_factory=dict)
-    outdated: dict[int, Record] = field(default_factory=dict)  # what some server still says
-    hidden: set[int] = field(default_factory=set)  # exist, but a listing lacks them
-    instance: str | None = "cluster"
-    locked: set[int] = field(default_factory=set)
-    dropped: list[int] = field(default_factory=list)
-    drops: list[int] = field(default_factory=list)  # how many at a time
-    resumed: list[int] = field(default_factory=list)
-    released: list[int] = field(default_factory=list)
-    error_after: int = 10**9  # ranges listed before the listing fails
-    settled: int = 0
-    on_lock: Callable[[], None] = lambda: None
-    held: bool = True
-    operations: list[float] = field(default_factory=list)
-
-    async def ranges(self) -> AsyncIterator[Sequence[LedgerId]]:
-        for number, ledger_id in enumerate(sorted(self.records)):
-            if number >= self.error_after:
-                raise LedgerError("the listing broke off")
-            if ledger_id not in self.hidden:
-                yield [LedgerId(ledger_id)]
-
-    async def is_gone(self, ledger_id: LedgerId) -> bool:
-        self.operations.append(trio.current_time())
-        return ledger_id not in self.records
-
-    async def glance(self, ledger_id: LedgerId) -> Record | None:
-        self.operations.append(trio.current_time())
-        return self.outdated.get(ledger_id, self.records.get(ledger_id))
-
-    async def read(self, ledger_id: LedgerId) -> Record | None:
-        self.operations.append(trio.current_time())
-        return self.records.get(ledger_id)
-
-    async def instance_id(self) -> str | None:
-        return self.instance
-
-    async def lock(self, ledger_id: LedgerId) -> object | None:
-        if ledger_id in self.locked:
-            return None
-        self.on_lock()
-        return ledger_id
-
-    def is_held(self, lock: object) -> bool:
-        return self.held
-
-    async def release(self, lock: object) -> None:
-        assert isinstance(lock, int)
-        self.released.append(lock)
-
-    async def settle(self) -> None:
-        self.settled += 1
-
-    def list_ledgers(self, done: Callable[[Listing | LedgerError], None]) -> None:
-        done(Listing(list(self.living), list(self.unfinished), []))
-
-    def drop(self, ledger_ids: Sequence[int], now_ms: int) -> None:
-        self.dropped += ledger_ids
-        self.drops.append(len(ledger_ids))
-
-    def resume_drop(self, ledger_ids: Sequence[int]) -> None:
-        self.resumed += ledger_ids
-
-
-def world(local: int = 10, missing: Sequence[int] = ()) -> World:
-    """Local ledgers 0.. that exist, but for those missing."""
-    return World(
-        living=list(range(local)),
-        records={n: Record() for n in range(local) if n not in missing},
-    )
-
-
-def collector(made: World, bookie_id: BookieId = ME, **changes: float) -> Collector:
-    return Collector(
-        made,
-        made,
-        bookie_id=bookie_id,
-        instance_id="cluster",
-        options=replace(CollectorOptions(operations_per_second=0), **changes),
-        now_ms=lambda: 7,
-    )
+from tests.bookie.collector_world import ME, OTHER, Record, collector, world
+from wire.errors import LedgerError
+from wire.types import BookieId, LedgerId
 
 
 async def test_ledger_without_metadata_is_dropped() -> None:
@@ -287,6 +166,74 @@ async def test_surplus_ledgers_are_looked_for_once_a_day(
     assert made.dropped == [4]
 
 
+async def test_a_record_that_cannot_be_decoded_does_not_end_a_look_and_its_ledger_stays(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = world()
+    for ledger_id in (1, 2, 3, 4):
+        made.records[ledger_id] = Record(bookies=(OTHER,))
+    made.damaged = {1}
+    made.unreadable_now = {3}
+    collecting = collector(made)
+    found = await collecting.collect()
+    assert made.dropped == found.over_replicated == [2, 4]
+    assert found.undecoded == [1, 3]
+    assert found.error == ""
+    assert made.released == [2, 3, 4]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "2 ledgers" in line
+    assert "1, 3" in line
+    assert "ledger 1: bad bytes" in line
+    asked = len(made.operations)
+    await collecting.collect()
+    assert len(made.operations) == asked, "the look is over, and the next one is tomorrow's"
+    await trio.sleep(86400)
+    made.living = [1, 3, 5]
+    made.damaged = made.unreadable_now = set()
+    assert (await collecting.collect()).over_replicated == [1, 3]
+
+
+async def test_thousands_of_records_that_cannot_be_decoded_are_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = world(2_000)
+    made.damaged = set(range(1_000))
+    await collector(made).collect()
+    assert made.dropped == []
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "1000 ledgers" in line
+    assert len(line) < 500
+
+
+async def test_a_store_that_is_gone_still_ends_a_look(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    made = world()
+    made.records[9] = Record(bookies=(OTHER,))
+    collecting = collector(made)
+
+    async def failing(ledger_id: LedgerId) -> Record | None:
+        raise ConnectionLostError("gone")
+
+    glance, made.glance = made.glance, failing  # type: ignore[method-assign]
+    assert "gone" in (await collecting.collect()).error
+    made.glance = glance  # type: ignore[method-assign]
+    assert (await collecting.collect()).over_replicated == [9]
+
+
+async def test_an_unfinished_deletion_whose_record_cannot_be_decoded_waits() -> None:
+    made = world(local=4)
+    made.unfinished = [10, 11, 12]
+    made.records[10] = made.records[11] = Record(bookies=(OTHER,))
+    made.records[3] = Record(bookies=(OTHER,))
+    made.damaged = {10}
+    found = await collector(made).collect()
+    assert made.resumed == found.resumed == [11, 12]
+    assert (found.undecoded, found.error) == ([10], "")
+    assert found.over_replicated == [3]
+    assert made.released == [10, 11, 3]
+
+
 async def test_unfinished_deletion_is_resumed_only_if_the_ledger_is_still_garbage() -> None:
     made = world(local=4)
     made.unfinished = [10, 11, 12, 13]
@@ -325,127 +272,27 @@ async def test_rounds_go_on_and_can_be_forced(autojump_clock: trio.testing.MockC
         nursery.cancel_scope.cancel()
 
 
+async def test_a_forced_round_looks_for_deleted_ledgers_only(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As Apache's does: looking for surplus ledgers reads every record, and keeps its own time."""
+    made = world(missing=[3])
+    made.records[4] = Record(bookies=(OTHER,))
+    collecting = collector(made)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(collecting.run)
+        await trio.testing.wait_all_tasks_blocked()
+        collecting.force()
+        await trio.sleep(1)
+        assert (collecting.rounds, made.dropped) == (1, [3])
+        nursery.cancel_scope.cancel()
+
+
 async def test_storage_that_cannot_list_ends_the_round() -> None:
     made = world(missing=[1])
     made.list_ledgers = lambda done: done(LedgerError("index"))  # type: ignore[method-assign]
     assert (await collector(made).collect()).error == "index"
     assert made.dropped == []
-
-
-# The real metadata, on the store in memory, and the real engine.
-
-
-class Cluster:
-    def __init__(self) -> None:
-        self.metadata = MemoryMetadata()
-        self.store = self.metadata.connect()
-        self.ledgers = Ledgers(
-            self.store, "/ledgers", LayoutType.HIERARCHICAL, chance=random.Random(1)
-        )
-        self.repair = UnderReplication(
-            self.store, "/ledgers", owner="me", chance=random.Random(2), now_ms=lambda: 0
-        )
-        self.view = StoreMetadata(self.ledgers, self.repair)
-
-    async def open(self) -> str:
-        uri = parse_metadata_uri("zk+hierarchical://x/ledgers")
-        made = await init_new_cluster(self.store, uri, chance=random.Random(3))
-        await self.repair.open()
-        assert made.instance_id is not None
-        return made.instance_id
-
-    async def create(self, ledger_id: int, *bookies: BookieId, closed: bool = True) -> None:
-        template: LedgerMetadata = new_ledger(
-            ledger_id=LedgerId(0), ensemble=bookies, write_quorum=1, ack_quorum=1,
-            digest_type=DigestType.CRC32C, password=b"",
-        )  # fmt: skip
-        await self.ledgers.create(template, ledger_id=LedgerId(ledger_id))
-        if closed:
-            close = Close(last_entry_id=9, length=90)
-            await self.ledgers.update(LedgerId(ledger_id), close)
-
-
-async def test_view_answers_from_the_store() -> None:
-    cluster = Cluster()
-    instance_id = await cluster.open()
-    await cluster.create(3, ME)
-    await cluster.create(7, OTHER, closed=False)
-    view = cluster.view
-    assert [list(ids) async for ids in view.ranges()] == [[3, 7]]
-    assert await view.instance_id() == instance_id
-    assert not await view.is_gone(LedgerId(3))
-    assert await view.is_gone(LedgerId(4))
-    assert await view.read(LedgerId(4)) is None
-    record = await view.read(LedgerId(3))
-    assert record is not None
-    assert record.is_closed
-    assert record.mentions(ME)
-    lock = await view.lock(LedgerId(3))
-    assert lock is not None
-    assert view.is_held(lock)
-    assert await view.lock(LedgerId(3)) is None
-    await view.release(lock)
-    assert await view.lock(LedgerId(3)) is not None
-
-
-async def test_view_sees_past_a_lagging_follower() -> None:
-    cluster = Cluster()
-    await cluster.open()
-    other = Cluster()
-    other.store = cluster.metadata.connect()
-    cluster.store.lag()
-    ledgers = Ledgers(other.store, "/ledgers", LayoutType.HIERARCHICAL, chance=random.Random(1))
-    await ledgers.create(TEMPLATE, ledger_id=LedgerId(5))
-    assert not await cluster.view.is_gone(LedgerId(5))
-    cluster.store.lag()
-    await ledgers.create(TEMPLATE, ledger_id=LedgerId(6))
-    assert await cluster.view.glance(LedgerId(6)) is None
-    assert await cluster.view.read(LedgerId(6)) is not None
-
-
-async def test_lock_of_an_expired_session_is_not_held() -> None:
-    cluster = Cluster()
-    await cluster.open()
-    await cluster.create(3, OTHER)
-    lock = await cluster.view.lock(LedgerId(3))
-    session = cluster.store.session
-    assert lock is not None
-    assert session is not None
-    cluster.metadata.expire(session)
-    assert not cluster.view.is_held(lock)
-
-
-async def test_collector_drops_deleted_and_surplus_ledgers_of_an_engine() -> None:
-    cluster = Cluster()
-    instance_id = await cluster.open()
-    machine = Machine(options=options())
-    machine.start()
-    machine.settle()
-    fill(machine, range(1, 7), range(10))
-    checkpoint(machine)
-    for ledger_id in (1, 2, 3, 4):
-        await cluster.create(ledger_id, ME)
-    await cluster.create(5, OTHER)
-    await cluster.create(6, ME)
-    await cluster.ledgers.delete(LedgerId(2))
-    collecting = Collector(
-        machine.engine,
-        cluster.view,
-        bookie_id=ME,
-        instance_id=instance_id,
-        options=CollectorOptions(operations_per_second=0),
-        now_ms=lambda: 0,
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(machine.workers.run)
-        found = await collecting.collect()
-        machine.settle()
-        nursery.cancel_scope.cancel()
-    assert (found.dropped, found.over_replicated, found.error) == ([2], [5], "")
-    [directory] = machine.engine.directories
-    assert {run.ledger_id for run in runs_of(directory)} == {1, 3, 4, 6}
-    assert machine.add(2, [(10, b"zombie")], None) == [Status.FENCED]
-    assert machine.add(5, [(0, b"repair")], None, flags=RECOVERY) == [Status.OK]
 
 
 async def test_store_that_fails_while_asked_directly_deletes_nothing() -> None:
