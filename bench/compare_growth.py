@@ -5,7 +5,6 @@ Each point is one run on each side, ours and Apache's with its group wait at 0, 
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.compare import OURS, Side
-from bench.compare_run import PAUSE_SECONDS, Bench, tell
+from bench.compare_run import Bench, pause, tell
 from bench.peers.load import JavaLoad, LoadFailedError, LoadProcess, OurLoad
 
 SIDES: Final = (OURS, Side("java", "apache"))
@@ -52,12 +51,11 @@ def run(bench: Bench, folder: Path, chosen: list[Curve]) -> dict[str, dict[Side,
 
 def _rate_if_any(bench: Bench, folder: Path, curve: Curve, point: int, side: Side) -> float | None:
     """Once more if it fails, as with the trials; a point that fails again is left out."""
-    for attempt in range(2):
+    for attempt, then in enumerate(("once more", "going on without it")):
         try:
             return _rate(bench, folder / f"{curve.name}-{point}-{attempt}", curve, point, side)
         except LoadFailedError as error:
-            tell(f"{error}\nfailed; the next one comes after {PAUSE_SECONDS:.0f} s")
-        time.sleep(PAUSE_SECONDS)
+            pause(error, then)
     return None
 
 

@@ -24,7 +24,7 @@ BOOKIES: Final = 3
 _READ_BYTES: Final = 16 << 20
 _READ_ENTRIES: Final = 50_000
 #: Until a bookie that was overrun has flushed what it holds.
-PAUSE_SECONDS: Final = 15.0
+_PAUSE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,7 @@ class Bench:
                     try:
                         self.measure(trial, side, self.pace.warm_seconds)
                     except LoadFailedError as error:  # warm all the same
-                        tell(f"{error}\nfailed; going on after {PAUSE_SECONDS:.0f} s")
-                        time.sleep(PAUSE_SECONDS)
+                        pause(error, "going on")
 
     def run(self, chosen: list[Trial], results: Results) -> None:
         for trial in chosen:
@@ -111,8 +110,7 @@ class Bench:
             return self.measure(trial, side, self.pace.seconds)
         except LoadFailedError as error:
             results.failed.append(f"{trial.name}, {side}")
-            tell(f"{error}\nfailed; once more after {PAUSE_SECONDS:.0f} s")
-        time.sleep(PAUSE_SECONDS)
+            pause(error, "once more")
         return self.measure(trial, side, self.pace.seconds)
 
     def memory(self, results: Results) -> None:
@@ -137,6 +135,12 @@ class Bench:
 def tell(what: str) -> None:
     """Say on standard error what goes on; the table has standard output to itself."""
     sys.stderr.write(f"bench: {what}\n")
+
+
+def pause(failed: LoadFailedError, then: str) -> None:
+    """Say what has failed and what comes next, and leave the bookies alone until then."""
+    tell(f"{failed}\nfailed; {then} after {_PAUSE_SECONDS:.0f} s")
+    time.sleep(_PAUSE_SECONDS)
 
 
 @contextmanager

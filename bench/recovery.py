@@ -24,7 +24,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,16 @@ from bench.disk_stalls import watched
 from bench.peers.cluster import PeerCluster, peer_cluster
 from bench.peers.process import OurBookie
 from bench.planted_records import plant_records
-from bench.recovery_live import BATCH, PASSWORD, Figures, Took, Turns, append, figures_of
+from bench.recovery_live import (
+    BATCH,
+    PASSWORD,
+    Figures,
+    Took,
+    Turns,
+    append,
+    as_text,
+    figures_of,
+)
 from bench.recovery_process import AutorecoveryProcess, autorecovery
 from ledger_client import LedgerClient
 from ledger_client.core.commands import Outcome
@@ -116,7 +125,7 @@ def main() -> int:
 
 
 def show(name: str, figures: Figures) -> None:
-    sys.stdout.write(f"{name}: " + ", ".join(f"{k} {v:,.1f}" for k, v in figures.items()) + "\n")
+    sys.stdout.write(f"{name}: {as_text(figures)}\n")
     sys.stdout.flush()
 
 
@@ -159,10 +168,9 @@ def live(folder: Path, sizes: Sizes, cluster: PeerCluster, make: str) -> Figures
                 moved += size
             else:
                 took = trio.run(append, cluster.uri, sizes.live_seconds, half)
-        turns.turns.append(took)
-        begun, over = min(took).due, max(batch.due + batch.seconds for batch in took)
-        turns.stalls += [s for s in stalls or () if s.end > begun and s.start < over]
-    figures: Figures = {"half load, entries/s": half} | figures_of(without, during)
+        turns.add(took, stalls)
+    figures: Figures = {"half load, entries/s": half}
+    figures |= figures_of(without, during)
     return figures | {"MiB/s": moved / 2**20 / sizes.live_seconds / len(during.turns)}
 
 
@@ -229,8 +237,8 @@ async def _watch(uri: str, process: AutorecoveryProcess, victim: BookieId) -> Fi
             for ledger in chunk.ledgers:
                 if ledger.metadata.mentions(victim):
                     ledgers, size = ledgers + 1, size + ledger.metadata.length
-        began = await _until_marks(context, process, lambda count: count > 0)
-        ended = await _until_marks(context, process, lambda count: count == 0)
+        began = await _until(process, partial(_is_marked, context))
+        ended = await _until(process, partial(_is_unmarked, context))
         seconds = ended - began
         async for chunk in LedgerScan(context.client.ledgers, chance=random.Random(1)).chunks():
             left = [found for found in chunk.ledgers if found.metadata.mentions(victim)]
@@ -245,14 +253,21 @@ async def _watch(uri: str, process: AutorecoveryProcess, victim: BookieId) -> Fi
         }
 
 
-async def _until_marks(
-    context: RecoveryContext, process: AutorecoveryProcess, is_it: Callable[[int], bool]
-) -> float:
+async def _until(process: AutorecoveryProcess, is_so: Callable[[], Awaitable[bool]]) -> float:
+    """Ask again and again; when it was so. An error if the process has ended before."""
     with trio.fail_after(_PATIENCE_SECONDS):
-        while not is_it(await _marks(context)):
+        while not await is_so():
             process.check()
             await trio.sleep(_POLL_SECONDS)
     return time.perf_counter()
+
+
+async def _is_marked(context: RecoveryContext) -> bool:
+    return await _marks(context) > 0
+
+
+async def _is_unmarked(context: RecoveryContext) -> bool:
+    return await _marks(context) == 0
 
 
 async def _marks(context: RecoveryContext) -> int:
@@ -352,10 +367,7 @@ async def _append_during(
     is only just starting copies nothing.
     """
     async with context_of(uri) as context:
-        with trio.fail_after(_PATIENCE_SECONDS):
-            while not await _is_anything_locked(context):
-                process.check()
-                await trio.sleep(_POLL_SECONDS)
+        await _until(process, partial(_is_anything_locked, context))
         before = await _left(context)
         took = await append(uri, seconds, per_second)
         return took, before - await _left(context)

@@ -19,7 +19,7 @@ PASSWORD: Final = b"secret"
 _WRITERS: Final = 4
 BATCH: Final = 100
 
-Figures = dict[str, float]
+Figures = dict[str, float | None]  # None: unknown
 
 
 class Took(NamedTuple):
@@ -34,13 +34,26 @@ class Turns:
     """All turns of one kind."""
 
     turns: list[list[Took]] = field(default_factory=list)
-    stalls: list[Stall] = field(default_factory=list)
+    #: None where the kernel does not count for the disk, as with one in memory.
+    stalls: list[Stall] | None = field(default_factory=list)
+
+    def add(self, took: list[Took], stalls: list[Stall] | None) -> None:
+        """A turn, and the stalls that were seen about its time."""
+        self.turns.append(took)
+        begun, over = min(took).due, max(batch.due + batch.seconds for batch in took)
+        if self.stalls is None or stalls is None:
+            self.stalls = None
+        else:
+            self.stalls += [s for s in stalls if s.end > begun and s.start < over]
 
     def at_share(self, share: float) -> float:
         return at_share(chain(*self.turns), share)
 
-    def apart_from_stalls(self, share: float) -> float:
-        return at_share(chain(*(unstalled(turn, self.stalls) for turn in self.turns)), share)
+    def apart_from_stalls(self, share: float) -> float | None:
+        stalls = self.stalls
+        if stalls is None:
+            return None
+        return at_share(chain(*(unstalled(turn, stalls) for turn in self.turns)), share)
 
     def typical_p99(self) -> float:
         """The p99 of each second, and of these the median."""
@@ -52,7 +65,9 @@ class Turns:
         return median(found)
 
     @property
-    def stalled_ms(self) -> float:
+    def stalled_ms(self) -> float | None:
+        if self.stalls is None:
+            return None
         return sum(stall.end - stall.start for stall in self.stalls) * 1000
 
 
@@ -80,7 +95,7 @@ def figures_of(without: Turns, during: Turns) -> Figures:
         "p50 without, ms": without.at_share(0.5),
         "p50 with, ms": during.at_share(0.5),
     }
-    p99s = {
+    p99s: dict[str, tuple[float | None, float | None]] = {
         "p99": (without.at_share(0.99), during.at_share(0.99)),
         "p99 apart from stalls of the disk": (
             without.apart_from_stalls(0.99),
@@ -92,12 +107,19 @@ def figures_of(without: Turns, during: Turns) -> Figures:
         figures |= {
             f"{name}, without, ms": before,
             f"{name}, with, ms": after,
-            f"{name}, ratio": after / before,
+            f"{name}, ratio": None if before is None or after is None else after / before,
         }
     return figures | {
         "the disk stood still without, ms": without.stalled_ms,
         "the disk stood still with, ms": during.stalled_ms,
     }
+
+
+def as_text(figures: Figures) -> str:
+    return ", ".join(
+        f"{name} " + ("unknown" if value is None else f"{value:,.1f}")
+        for name, value in figures.items()
+    )
 
 
 async def append(uri: str, seconds: float, per_second: float | None) -> list[Took]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.disk_stalls import Look, Stall, stalls, watched
-from bench.recovery_live import Took, Turns, figures_of, unstalled
+from bench.recovery_live import Took, Turns, as_text, figures_of, unstalled
 
 
 def looks(*seen: tuple[float, int, int]) -> list[Look]:
@@ -48,6 +48,29 @@ def test_figures_tell_the_stalls_of_the_disk_from_the_rest() -> None:
     assert figures["p99 apart from stalls of the disk, ratio"] == pytest.approx(1)
     assert figures["p99 of a typical second, ratio"] == pytest.approx(1)
     assert figures["the disk stood still with, ms"] == pytest.approx(200)
+
+
+def test_stalls_of_a_disk_that_nobody_counts_for_are_unknown() -> None:
+    turn = [Took(10 + number / 100, 0.005) for number in range(1000)]
+    without, during = Turns(), Turns()
+    without.add(turn, [])
+    during.add(turn, [Stall(12.0, 12.2)])
+    during.add(turn, None)
+    figures = figures_of(without, during)
+    assert figures["the disk stood still without, ms"] == 0
+    assert figures["the disk stood still with, ms"] is None
+    assert figures["p99 apart from stalls of the disk, ratio"] is None
+    assert figures["p99, ratio"] == pytest.approx(1)
+    said = as_text(figures)
+    assert "the disk stood still without, ms 0.0" in said
+    assert "the disk stood still with, ms unknown" in said
+
+
+def test_a_turn_has_the_stalls_of_its_own_time() -> None:
+    turns = Turns()
+    own, over = Stall(9.9, 10.1), Stall(10.4, 11.0)
+    turns.add([Took(10.0, 0.1), Took(10.2, 0.3)], [Stall(9.0, 9.9), own, over, Stall(10.6, 11.0)])
+    assert turns.stalls == [own, over]
 
 
 def test_disk_of_a_folder_is_watched_until_the_block_ends(tmp_path: Path) -> None:
