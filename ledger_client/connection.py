@@ -290,7 +290,7 @@ class Connection(ABC):
                 try:
                     sent = stream.send_pieces_now(pieces)
                 except (OSError, trio.ClosedResourceError):
-                    stream.close()  # the receiving task notices and ends everything
+                    self._give_up(stream)
                     return
         for piece in pieces:
             if sent < len(piece):
@@ -314,7 +314,22 @@ class Connection(ABC):
                     await stream.wait_writable()
                     self._send_some(stream)
         except (OSError, trio.ClosedResourceError):
-            stream.close()
+            self._give_up(stream)
+
+    def _give_up(self, stream: ByteStream) -> None:
+        """Nothing can be sent: close it, and the receiving task notices and ends everything.
+
+        A bookie that has refused us has said so before it closed. That is there to be read, though
+        sending fails, and lost with the stream.
+        """
+        if not self._has_answered:
+            try:
+                stream.receive_now(RECEIVE_BYTES)
+            except (EntranceError, TlsBrokenError) as error:
+                self._note_refusal(error)
+            except (OSError, trio.ClosedResourceError):
+                pass
+        stream.close()
 
     def _send_some(self, stream: ByteStream) -> None:
         """As much as the kernel takes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -13,8 +14,11 @@ import trio.testing
 
 from ledger_client.connection import HELD_ADDS_MAX, HELD_BYTES_MAX, SILENCE_SECONDS
 from ledger_client.core.commands import Outcome
+from ledger_client.pool import Pool
 from ledger_client.requests import REQUEST_SECONDS, Adds, Answer, FoundEntries, Question
 from metadata.update import Backoff
+from runtime.sockets import ByteStream, Listener, WaitingStream
+from runtime.tls_stream import TlsBrokenError
 from tests.ledger_client.pool_world import (
     BOOKIE,
     KEY,
@@ -131,6 +135,59 @@ async def test_silent_connection_is_given_up_and_made_anew(
         world.add(3, 2)
         await trio.sleep(1)
         assert world.ends[2:] == [(3, Outcome.OK)]
+
+
+class _ClosedBehindARefusal(WaitingStream):
+    """Nothing can be sent, and what the bookie said before it closed is still to be read."""
+
+    peer = "bookie:3181"
+
+    def __init__(self) -> None:
+        self._closed = trio.Event()
+
+    def receive_now(self, size: int) -> bytes | None:
+        if self._closed.is_set():
+            raise trio.ClosedResourceError
+        raise TlsBrokenError("it requires a certificate of ours")
+
+    async def wait_readable(self) -> None:
+        await self._closed.wait()
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        raise BrokenPipeError
+
+    def send_pieces_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        raise BrokenPipeError
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def end_sending(self) -> None:
+        raise BrokenPipeError
+
+    def close(self, *, reset: bool = False) -> None:
+        self._closed.set()
+
+
+class _RefusingNetwork:
+    async def connect(self, host: str, port: int) -> ByteStream:
+        return _ClosedBehindARefusal()
+
+    async def listen(self, host: str, port: int) -> Listener:
+        raise AssertionError("clients listen nowhere")
+
+
+@pytest.mark.parametrize("can_wait", [False, True], ids=["sent at once", "sent by the writer"])
+async def test_what_a_bookie_said_before_it_closed_is_heard_though_sending_fails_first(
+    can_wait: bool,
+) -> None:
+    world = World(takes_batches=False)
+    world.pool = Pool(lambda: world.bookies, network=_RefusingNetwork(), chance=random.Random(1))
+    async with running(world, None):
+        world.add(1, 0, can_wait=can_wait)
+        await world.settle()
+        assert world.ends == [(1, Outcome.NOT_CONNECTED)]
+        assert world.pool.known.refusals == {BOOKIE: "it requires a certificate of ours"}
 
 
 def test_pauses_between_connects_grow_to_a_bound_and_differ_between_clients() -> None:
