@@ -101,10 +101,9 @@ class DataConnection(Connection):
 
     def add_copy(self, key: Key, copy: Batch) -> None:
         """Send a copy: at once if few adds are on their way, else with others in a moment."""
-        bundle = self._bundle
+        bundle, is_new = self._bundle, self._bundle is None
         if bundle is None:
             bundle = self._bundle = Bundle(request_id=next(self._own_ids), sink=_ignore)
-            self._out_filled.set()
         bundle.copies[key] = copy
         bundle.ledger_ids.add(copy.owner.ledger_id)
         bundle.held_bytes += len(copy.frames)
@@ -116,6 +115,8 @@ class DataConnection(Connection):
             or self._stream is None
         ):
             self._end_moment()
+        elif is_new:
+            self._out_filled.set()
 
     def _send(self, request: Request) -> None:
         if isinstance(request, Bundle):

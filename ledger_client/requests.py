@@ -162,6 +162,10 @@ class Letters(ABC):
         self._answers += answers
         return len(self._answers)
 
+    @property
+    def has_answers(self) -> bool:
+        return bool(self._answers)
+
     def ring(self) -> None:
         """The moment has come that the owner wanted to be woken at."""
         self.alarm_at = math.inf

@@ -481,12 +481,12 @@ class LedgerWriter:
     def on_copy(self, entry: CoreBatch, bookie_id: BookieId) -> None:
         """Called from inside a connection: callers are told at once, all else waits."""
         commands = self._core.on_copy(entry, bookie_id)
-        if not commands:
-            return
         self._obey(commands)
-        if self._intake or self._is_closing:
+        if self._mail.has_answers:
+            self._mail.wake()  # with this one, those that were kept back may fill a quorum
+        elif commands and (self._intake or self._is_closing):
             self._mail.wake()
-        else:
+        elif commands:
             self._set_alarm()
 
     def on_copy_failed(self, entry: CoreBatch, bookie_id: BookieId, outcome: Outcome) -> None:
