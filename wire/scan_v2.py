@@ -33,6 +33,7 @@ from wire.codec_v2 import (
     refuse_batch,
 )
 from wire.entry import ENTRY_HEADER_BYTES
+from wire.equal_frames import EqualFrames, scan_equal_frames
 from wire.errors import BadRequestError, ProtocolError, Status, VersionError
 from wire.framing import LENGTH_BYTES, FrameBuffer, payload_length
 from wire.header_v2 import VERSION_MAX, header_word, split_word, status_from_wire
@@ -62,27 +63,12 @@ _BATCH_READ_ANSWER: Final = struct.Struct(">iqqq")  # status, ledger id, entry i
 
 #: Guessing that frames have one size pays from this many on.
 _GUESS_COUNT_MIN: Final = 8
-#: Frames of one size are unpacked this many at a time.
-_CHUNK: Final = 64
-#: The same for adds of many ledgers; what is left over of a buffer is unpacked one by one.
+#: Adds of many ledgers are unpacked this many at a time; what is left over, one by one.
 _MIX_CHUNK: Final = 32
 
 
-class _EqualFrames(NamedTuple):
-    """Frames of one size that end in an entry id and are alike before it."""
-
-    size: int
-    one: struct.Struct
-    many: struct.Struct
-
-    @classmethod
-    def of_size(cls, size: int) -> _EqualFrames:
-        row = f"{size - 8}sq"
-        return cls(size, struct.Struct(">" + row), struct.Struct(">" + row * _CHUNK))
-
-
-_READS: Final = _EqualFrames.of_size(LENGTH_BYTES + _READ_LENGTH)
-_ADD_ANSWERS: Final = _EqualFrames.of_size(LENGTH_BYTES + _ANSWER_LENGTH)
+_READS: Final = EqualFrames.of_size(LENGTH_BYTES + _READ_LENGTH)
+_ADD_ANSWERS: Final = EqualFrames.of_size(LENGTH_BYTES + _ANSWER_LENGTH)
 
 
 class AddRun(NamedTuple):
@@ -206,7 +192,7 @@ def scan_requests(frames: FrameBuffer) -> Iterator[RequestItem]:
         ):
             ledger_id, entry_id = _IDS.unpack_from(data, position + 8)
             if length == _READ_LENGTH:
-                entry_ids, position = _scan_equal_frames(_READS, data, position, end)
+                entry_ids, position = scan_equal_frames(_READS, data, position, end)
             else:  # bytes behind the ids are allowed and mean nothing
                 entry_ids, position = [entry_id], after
             item = ReadRun(version, flags, LedgerId(ledger_id), entry_ids)
@@ -250,7 +236,7 @@ def scan_responses(frames: FrameBuffer) -> Iterator[ResponseItem]:
                 keys, position = _scan_answer_mix(data, position, end)
                 item = AddAnswerMix(keys)
             else:
-                entry_ids, position = _scan_equal_frames(_ADD_ANSWERS, data, position, end)
+                entry_ids, position = scan_equal_frames(_ADD_ANSWERS, data, position, end)
                 item = AddAnswers(status, LedgerId(ledger_id), entry_ids)
         elif opcode == Opcode.READ and length >= _ANSWER_LENGTH:
             item, position = _scan_read_answers(data, position, end, frames.limit)
@@ -412,30 +398,6 @@ def _equal_mixed_adds(size: int) -> struct.Struct:
 def _equal_adds(size: int) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
     """A walk over ADD frames of one size: length to ledger id in one piece, entry id, LAC."""
     return struct.Struct(f">36sqq{size - 52}x").iter_unpack
-
-
-def _scan_equal_frames(
-    shape: _EqualFrames, data: bytes, position: int, end: int
-) -> tuple[list[int], int]:
-    """The ids of frames that equal the one at `position` in everything else."""
-    size = shape.size
-    prefix = data[position : position + size - 8]
-    entry_ids: list[int] = []
-    unpack_many = shape.many.unpack_from
-    # Looking at the neighbour first keeps frames of many ledgers in turn from unpacking 64 each.
-    while position + _CHUNK * size <= end and data.startswith(prefix, position + size):
-        values = unpack_many(data, position)
-        if values[::2].count(prefix) != _CHUNK:
-            break
-        entry_ids += values[1::2]
-        position += _CHUNK * size
-    whole = end - (end - position) % size
-    for found, entry_id in shape.one.iter_unpack(memoryview(data)[position:whole]):
-        if found != prefix:
-            break
-        entry_ids.append(entry_id)
-        position += size
-    return entry_ids, position
 
 
 def _is_other_ledger(data: bytes, position: int, after: int) -> bool:
