@@ -190,8 +190,12 @@ def test_processes_of_an_earlier_run_are_not_joined_by_others(tmp_path: Path) ->
     place = str(tmp_path / "bookie-1")
     (tmp_path / "plan.json").write_text(plan_of())
     with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()", place], stdin=subprocess.PIPE
+        [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", place],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # until then it may have no command line to be known by
         record = {"bookies": [{"pid": process.pid, "dir": place}]}
         (tmp_path / "cluster.json").write_text(json.dumps(record))
         result = quire("up", "--dir", tmp_path)
