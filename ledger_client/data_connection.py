@@ -105,7 +105,7 @@ class DataConnection(Connection):
         if bundle is None:
             bundle = self._bundle = Bundle(request_id=next(self._own_ids), sink=_ignore)
         bundle.copies[key] = copy
-        bundle.ledger_ids.add(copy.owner.ledger_id)
+        bundle.ledger_ids.add(copy.owner.id)
         bundle.held_bytes += len(copy.frames)
         bundle.held_adds += 1
         if (
@@ -135,7 +135,7 @@ class DataConnection(Connection):
         if not asked and self._copies.keys().isdisjoint(bundle.copies):
             return
         for key, copy in list(bundle.copies.items()):
-            if key in self._copies or copy.owner.ledger_id in asked:
+            if key in self._copies or copy.owner.id in asked:
                 del bundle.copies[key]
                 super().ask(self._as_adds(copy))
 
@@ -147,7 +147,7 @@ class DataConnection(Connection):
         return Adds(
             request_id=next(self._own_ids),
             sink=take,
-            ledger_id=copy.owner.ledger_id,
+            ledger_id=copy.owner.id,
             entry_ids=(copy.first,),
             frames=copy.frames,
             master_key=b"",  # in the frame

@@ -38,7 +38,7 @@ NO_PAYLOADS: Final[list[bytes]] = []
 class CopyOwner(Protocol):
     """Who has sent an entry in copies. Told from inside a connection, so it asks nothing there."""
 
-    ledger_id: LedgerId
+    id: LedgerId  # of the ledger
 
     def on_copy(self, entry: CoreBatch, bookie_id: BookieId) -> None:
         """The bookie has it."""

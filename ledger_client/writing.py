@@ -71,7 +71,7 @@ class Writing:
         *,
         given_entry_ids: bool = False,
     ) -> None:
-        self.id = self.ledger_id = access.ledger_id
+        self.id = access.ledger_id
         self._environment = environment
         spread = None
         if options is not None and options.acks_across_domains:
@@ -250,6 +250,8 @@ class Writing:
 
     def on_copy(self, entry: CoreBatch, bookie_id: BookieId) -> None:
         """Called from inside a connection: callers are told at once, all else waits."""
+        if self._end is not None:
+            return
         commands = self._core.on_copy(entry, bookie_id)
         self._obey(commands)
         if self._mail.has_answers:

@@ -30,26 +30,26 @@ class Owner:
     """Somebody who sends entries of one ledger in copies, and hears of them."""
 
     def __init__(self, world: World, told: Told, ledger_id: LedgerId) -> None:
-        self.ledger_id = ledger_id
+        self.id = ledger_id
         self._line = world.pool.line_to(BOOKIE)
         self._told = told
 
     def send(self, entry_id: int) -> None:
         frame = encode_records(
-            (b"x" * 10,), ledger_id=self.ledger_id, first_entry_id=entry_id, lac=-1, length=0,
+            (b"x" * 10,), ledger_id=self.id, first_entry_id=entry_id, lac=-1, length=0,
             digest=digest_for(DigestType.CRC32C), prefix=add_prefix(KEY),
         )  # fmt: skip
         batch = Batch(NO_ENTRY, NO_PAYLOADS)
         batch.copied(CoreBatch(entry_id, entry_id, 10, 0.0), frame, self)
-        self._line.add_copy(add_key(self.ledger_id, entry_id), batch)
+        self._line.add_copy(add_key(self.id, entry_id), batch)
 
     def on_copy(self, entry: CoreBatch, bookie_id: BookieId) -> None:
         assert bookie_id == BOOKIE
-        self._told.append((self.ledger_id, entry.first, Outcome.OK))
+        self._told.append((self.id, entry.first, Outcome.OK))
 
     def on_copy_failed(self, entry: CoreBatch, bookie_id: BookieId, outcome: Outcome) -> None:
         assert bookie_id == BOOKIE
-        self._told.append((self.ledger_id, entry.first, outcome))
+        self._told.append((self.id, entry.first, outcome))
 
 
 class Bookie:
@@ -83,30 +83,22 @@ def owners(world: World, told: Told, count: int) -> list[Owner]:
 
 
 async def test_copies_of_many_ledgers_leave_together_and_are_answered_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
+    calls: list[int],
 ) -> None:
     told: Told = []
     bookie = Bookie()
-    sent: list[int] = []
-    send = MemoryStream.send_pieces_now
-
-    def counted(stream: MemoryStream, pieces: Sequence[bytes | memoryview]) -> int:
-        sent.append(send(stream, pieces))
-        return sent[-1]
-
-    monkeypatch.setattr(MemoryStream, "send_pieces_now", counted)
     async with running(World(takes_batches=True), bookie) as world:
         writers = owners(world, told, 100)
         for i in range(ALONE_MAX):
             writers[i].send(0)
             await world.settle()
-        before = len(sent)
+        before = len(calls)
         for writer in writers[ALONE_MAX:]:
             writer.send(0)
-        assert len(sent) == before
+        assert len(calls) == before
         await world.settle()
-        assert len(sent) == before + 1
-        ids = [(writer.ledger_id, 0) for writer in writers]
+        assert len(calls) == before + 1
+        ids = [(writer.id, 0) for writer in writers]
         assert bookie.asked == ids
         await bookie.answer(ids[::-1])
         await world.settle()
@@ -122,10 +114,10 @@ async def test_lone_copy_leaves_at_once() -> None:
         for entry_id in range(3):
             writer.send(entry_id)
             await world.settle()
-            assert bookie.asked[-1] == (writer.ledger_id, entry_id)
-            await bookie.answer([(writer.ledger_id, entry_id)])
+            assert bookie.asked[-1] == (writer.id, entry_id)
+            await bookie.answer([(writer.id, entry_id)])
             await world.settle()
-            assert told[-1] == (writer.ledger_id, entry_id, Outcome.OK)
+            assert told[-1] == (writer.id, entry_id, Outcome.OK)
 
 
 async def test_full_bundle_does_not_wait_for_the_end_of_the_moment() -> None:

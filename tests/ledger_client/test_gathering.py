@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from ledger_client.connection import ALONE_MAX
 from ledger_client.core.commands import Outcome
-from runtime.memory_sockets import MemoryStream
 from tests.ledger_client.pool_world import LEDGER, Conversation, World, running, silent
 from wire.build_v2 import add_answers
 from wire.errors import Status
 from wire.scan_v2 import AddRun
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each call of the kernel that sends."""
-    made: list[int] = []
-    send = MemoryStream.send_pieces_now
-
-    def counted(stream: MemoryStream, pieces: Sequence[bytes | memoryview]) -> int:
-        made.append(send(stream, pieces))
-        return made[-1]
-
-    monkeypatch.setattr(MemoryStream, "send_pieces_now", counted)
-    return made
 
 
 async def test_request_is_sent_at_once_while_few_are_on_their_way(calls: list[int]) -> None:

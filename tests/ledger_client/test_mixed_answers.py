@@ -14,6 +14,7 @@ import trio
 from ledger_client.alarms import Alarms
 from ledger_client.core.commands import Outcome
 from ledger_client.environment import Access, Environment
+from ledger_client.errors import ClientClosedError
 from ledger_client.intake import Batch
 from ledger_client.requests import Adds, Answer, Request
 from ledger_client.rounds import Rounds
@@ -86,7 +87,12 @@ def writers(wire: Wire, rounds: Desks) -> Callable[[int], LedgerWriter]:
             digest_type=DigestType.CRC32C, password=b"",
         )  # fmt: skip
         environment = SimpleNamespace(
-            pool=wire, rounds=rounds, alarms=Alarms(), request_ids=count(1), handles=set()
+            pool=wire,
+            rounds=rounds,
+            alarms=Alarms(),
+            request_ids=count(1),
+            handles=set(),
+            explained=lambda failure: failure,
         )
         access = Access.of(LEDGER, DigestType.CRC32C, b"")
         return LedgerWriter(cast("Environment", environment), VersionedLedger(metadata, 0), access)
@@ -150,3 +156,16 @@ async def test_one_entry_is_confirmed_by_any_two_of_its_copies(
         assert writer.last_confirmed == number
         assert await place() == number
         wire.answer(copies[2])
+
+
+async def test_copies_that_are_acknowledged_after_the_client_was_closed_mean_nothing(
+    wire: Wire, writers: Callable[[int], LedgerWriter]
+) -> None:
+    await trio.lowlevel.checkpoint()
+    writer = writers(3)
+    place = writer.put(b"one")
+    writer.on_client_closed()
+    for copy in list(wire.asked):
+        wire.answer(copy)
+    with pytest.raises(ClientClosedError):
+        await place()
