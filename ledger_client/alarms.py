@@ -24,8 +24,8 @@ _TOGETHER_SECONDS: Final = 0.002
 #: So many ring per second, after so many at once.
 RINGS_PER_SECOND: Final = 500
 RINGS_AT_ONCE: Final = 500
-#: Later ones ring early, and the owner sets them again: of those that an earlier one has overtaken
-#: no more are kept than belong to a second.
+#: Later ones are looked at early, and set again: of those that an earlier one has overtaken no more
+#: are kept than belong to a second.
 _AHEAD_SECONDS: Final = 1.0
 
 
@@ -38,8 +38,17 @@ class Alarms:
         self._budget = float(RINGS_AT_ONCE)
         self._budget_at = -math.inf
 
+    @property
+    def kept(self) -> int:
+        """How many there are, with those that an earlier one has overtaken."""
+        return len(self._set)
+
     def wake_at(self, mail: Letters, moment: float) -> None:
-        """Wake its owner then, or before."""
+        """Wake its owner then, and not at the moment of an earlier call any more.
+
+        A writer puts its alarm off with every entry: that is looked at when it would ring.
+        """
+        mail.wanted_at = moment
         if mail.alarm_at <= moment:
             return
         if moment > self._budget_at + _AHEAD_SECONDS:  # which was a moment ago: mostly that will do
@@ -66,6 +75,12 @@ class Alarms:
         earned = (now - self._budget_at) * RINGS_PER_SECOND
         self._budget, self._budget_at = min(RINGS_AT_ONCE, self._budget + earned), now
         while self._set and self._set[0][0] <= now and self._budget >= 1:
-            _, _, mail = heappop(self._set)
-            self._budget -= 1
-            mail.ring()
+            moment, _, mail = heappop(self._set)
+            if moment != mail.alarm_at:  # an earlier one has overtaken it
+                continue
+            mail.alarm_at = math.inf
+            if mail.wanted_at > now:
+                self.wake_at(mail, mail.wanted_at)
+            else:
+                self._budget -= 1
+                mail.ring()

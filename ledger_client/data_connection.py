@@ -298,7 +298,8 @@ class DataConnection(Connection):
                 continue
             copy = bundle.copies.pop(key, None)
             if copy is not None:  # else the bundle was given up
-                copy.owner.on_copy(copy.entry, bookie_id)
+                if not copy.entry.is_confirmed:  # beyond the quorum there is nothing to hear
+                    copy.owner.on_copy(copy.entry, bookie_id)
                 if not bundle.copies:
                     self._forget(bundle)
         for ledger_id, entry_id in AddAnswerMix(others).ids():

@@ -145,7 +145,8 @@ class Letters(ABC):
     """Answers for one owner, who is told that there are some."""
 
     def __init__(self) -> None:
-        self.alarm_at = math.inf  # when `Alarms` wakes the owner
+        self.wanted_at = math.inf  # when the owner wants to be woken
+        self.alarm_at = math.inf  # when `Alarms` looks at that
         self._has_rung = False
         self._answers: list[Answer] = []
 
@@ -168,7 +169,6 @@ class Letters(ABC):
 
     def ring(self) -> None:
         """The moment has come that the owner wanted to be woken at."""
-        self.alarm_at = math.inf
         self._has_rung = True
         self.wake()
 

@@ -253,12 +253,14 @@ class Writing:
         if self._end is not None:
             return
         commands = self._core.on_copy(entry, bookie_id)
-        self._obey(commands)
         if self._mail.has_answers:
             self._mail.wake()  # with this one, those that were kept back may fill a quorum
-        elif commands and (self._intake or self._is_closing):
+        if not commands:
+            return
+        self._obey(commands)
+        if self._intake or self._is_closing:
             self._mail.wake()
-        elif commands:
+        else:
             self._set_alarm()
 
     def on_copy_failed(self, entry: CoreBatch, bookie_id: BookieId, outcome: Outcome) -> None:

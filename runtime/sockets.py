@@ -173,6 +173,8 @@ class SocketStream(WaitingStream):
     def send_pieces_now(self, pieces: Sequence[bytes | memoryview]) -> int:
         self._check_open()
         try:
+            if len(pieces) == 1:
+                return self._socket.send(pieces[0])
             return self._socket.sendmsg(pieces)
         except BlockingIOError:
             return 0

@@ -68,6 +68,10 @@ _MIX_CHUNK: Final = 32
 
 
 _READS: Final = EqualFrames.of_size(LENGTH_BYTES + _READ_LENGTH)
+#: As bookies begin it: length, word and status; ledger id and entry id follow.
+_GOOD_ADD_ANSWER: Final = struct.pack(
+    ">iIi", _ANSWER_LENGTH, header_word(VERSION_MAX, Opcode.ADD), Status.OK.v2
+)
 _ADD_ANSWERS: Final = EqualFrames.of_size(LENGTH_BYTES + _ANSWER_LENGTH)
 
 
@@ -227,6 +231,10 @@ def scan_responses(frames: FrameBuffer) -> Iterator[ResponseItem]:
     data, position, end = frames.data, frames.start, len(frames.data)
     item: ResponseItem
     while (after := _frame_end(data, position, end, frames.limit)) is not None:
+        if after == end and data.startswith(_GOOD_ADD_ANSWER, position):
+            frames.start = after  # mostly the only one, and somebody waits for it
+            yield AddAnswerMix([data[position + 12 : after]])
+            return
         length, word = _START.unpack_from(data, position)
         opcode = split_word(word).opcode
         if opcode == Opcode.ADD and length == _ANSWER_LENGTH:
@@ -270,7 +278,7 @@ def _scan_adds_or_mix(
     data: bytes, position: int, after: int, end: int, limit: int, word: int
 ) -> tuple[AddRun | AddMix, int]:
     run, behind = _scan_adds(data, position, after, end, limit)
-    if len(run.entry_ids) > 1 or word != _PLAIN_ADD:
+    if len(run.entry_ids) > 1 or word != _PLAIN_ADD or behind == end:
         return run, behind
     mix, behind = _scan_mix(run, data, position, after, end, limit)
     return mix or run, behind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import trio
@@ -13,13 +13,30 @@ from wire.build_v2 import add_requests, read_requests
 from wire.errors import Status
 from wire.framing import FrameBuffer
 from wire.messages import ReadRequest, ReadResponse
-from wire.scan_v2 import READ_ANSWER_ENTRY_OFFSET, AddAnswers, ReadAnswers, scan_responses
+from wire.scan_v2 import (
+    READ_ANSWER_ENTRY_OFFSET,
+    AddAnswerMix,
+    AddAnswers,
+    ReadAnswers,
+    scan_responses,
+)
 from wire.types import LedgerId
 
 #: Only a bookie that hangs takes so long; nothing is measured by it.
 HANGS_SECONDS = 120.0
 CHUNK = 50
 OUTSTANDING_MAX = 2000
+
+
+def answers_in(frames: FrameBuffer) -> Iterator[AddAnswers | ReadAnswers]:
+    """All whole ones. Such as stand alone come as a mix; nobody here cares about the difference."""
+    for answers in scan_responses(frames):
+        if isinstance(answers, AddAnswerMix):
+            for ledger_id, entry_id in answers.ids():
+                yield AddAnswers(Status.OK, LedgerId(ledger_id), [entry_id])
+        else:
+            assert isinstance(answers, AddAnswers | ReadAnswers), answers
+            yield answers
 
 
 class LiveClient:
@@ -37,9 +54,7 @@ class LiveClient:
             if not data:
                 return []
             self._frames.feed(data)
-            for answers in scan_responses(self._frames):
-                assert isinstance(answers, AddAnswers | ReadAnswers), answers
-                found.append(answers)
+            found += answers_in(self._frames)
         return found
 
     async def add(self, ledger_id: int, entry_ids: Iterable[int], payload: bytes) -> set[Status]:

@@ -15,12 +15,13 @@ from metadata.service_info import decode_service_info
 from metadata.store import MetadataStore
 from metadata.uri import parse_metadata_uri
 from tests.bookie_server.live import bookie_process, free_port, write_conf
+from tests.bookie_server.live_clients import answers_in
 from tests.bookie_server.world import KEY, entry_of
 from tests.support.zookeeper import fresh_root_path, opened_store, shared_zookeeper
 from wire.build_v2 import add_requests, read_requests
 from wire.errors import Status
 from wire.framing import FrameBuffer
-from wire.scan_v2 import AddAnswers, ReadAnswers, scan_responses
+from wire.scan_v2 import AddAnswers, ReadAnswers
 from wire.types import BookieId
 
 
@@ -41,9 +42,7 @@ def exchange(port: int, request: bytes, count: int) -> list[AddAnswers | ReadAns
             data = connection.recv(1 << 16)
             assert data, "the bookie closed the connection"
             frames.feed(data)
-            for answers in scan_responses(frames):
-                assert isinstance(answers, AddAnswers | ReadAnswers)
-                found.append(answers)
+            found += answers_in(frames)
     return found
 
 

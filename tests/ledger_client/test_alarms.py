@@ -34,7 +34,7 @@ async def test_owner_is_woken_at_its_moment(autojump_clock: trio.testing.MockClo
             start = trio.current_time()
 
 
-async def test_earlier_alarm_overtakes_and_a_later_one_changes_nothing(
+async def test_earlier_alarm_overtakes_and_rings_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running() as alarms:
@@ -42,18 +42,47 @@ async def test_earlier_alarm_overtakes_and_a_later_one_changes_nothing(
         alarms.wake_at(mail, start + 0.8)
         await trio.sleep(0.1)
         alarms.wake_at(mail, start + 0.3)
-        alarms.wake_at(mail, start + 0.5)
         assert await rings_at(mail) == start + 0.3
+        assert await mail.wait(deadline=start + 2) == []
+        assert trio.current_time() == start + 2
 
 
-async def test_alarm_far_away_rings_early_and_is_not_kept(
+async def test_alarm_that_is_put_off_rings_at_its_last_moment_only(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Else each one that an earlier one overtook would stay for as long as it was set."""
+    """As that of a writer with every entry: its owner has nothing to do before."""
+    async with running() as alarms:
+        mail, start = Mailbox(), trio.current_time()
+        for pause in range(50):
+            alarms.wake_at(mail, start + pause / 100 + 0.1)
+            await trio.sleep(0.01)
+        assert await rings_at(mail) == start + 0.49 + 0.1
+        # Rung, not just woken by the first that was set.
+        assert mail.has_rung()
+
+
+async def test_alarm_far_away_rings_at_its_moment(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with running() as alarms:
         mail, start = Mailbox(), trio.current_time()
         alarms.wake_at(mail, start + 1000)
-        assert await rings_at(mail) < start + 2
+        assert await rings_at(mail) == start + 1000
+
+
+async def test_alarms_far_away_are_not_kept_until_then(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Each one that an earlier one overtook would stay for as long as it was set."""
+    async with running() as alarms:
+        mail = Mailbox()
+        for _ in range(100):
+            now = trio.current_time()
+            alarms.wake_at(mail, now + 1000)
+            alarms.wake_at(mail, now + 0.01)
+            await rings_at(mail)
+        await trio.sleep(2)
+        assert alarms.kept == 0
 
 
 async def test_crowd_of_alarms_rings_within_the_budget_and_whole(

@@ -196,7 +196,7 @@ def test_add_answers_are_built_and_scanned(count: int, ledgers: int) -> None:
     ]
     assert parts[0] == b"".join(single)
     items = list(scan_responses(buffer(*parts)))
-    if count > 1 or ledgers == 1:
+    if count > 1:
         assert items == [AddAnswers(Status.OK, LedgerId(7 + i), entry_ids) for i in range(ledgers)]
     else:
         assert items == [AddAnswerMix([add_key(7 + i, 0) for i in range(ledgers)])]
@@ -220,8 +220,22 @@ def test_answers_of_many_ledgers_are_a_mix_up_to_where_one_has_several_or_failed
         AddAnswers(Status.OK, LedgerId(4), [8, 9]),
         AddAnswerMix([add_key(1, 1), add_key(2, 2), add_key(3, 3)]),
         AddAnswers(Status.FENCED, LedgerId(5), [1]),
-        AddAnswers(Status.OK, LedgerId(1), [1]),
+        AddAnswerMix([add_key(1, 1)]),
     ]
+
+
+def test_lone_answer_to_an_add_is_good_only_if_it_says_so_and_is_whole() -> None:
+    good = build_v2.add_answers(Status.OK, 7, [3])
+    for cut in range(len(good)):
+        frames = buffer(good[:cut])
+        assert list(scan_responses(frames)) == []
+        frames.feed(good[cut:])
+        assert list(scan_responses(frames)) == [AddAnswerMix([add_key(7, 3)])]
+        assert frames.held_bytes == 0
+    other_version = good[:4] + b"\x01" + good[5:]
+    assert list(scan_responses(buffer(other_version))) == [AddAnswers(Status.OK, LedgerId(7), [3])]
+    failed = build_v2.add_answers(Status.IO_ERROR, 7, [3])
+    assert list(scan_responses(buffer(failed))) == [AddAnswers(Status.IO_ERROR, LedgerId(7), [3])]
 
 
 def test_add_answers_of_many_ledgers_in_turn_keep_their_order() -> None:
