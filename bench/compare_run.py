@@ -43,11 +43,11 @@ class Pace:
     seconds: float  # of one trial on one side
     warm_seconds: float
     ledgers: int  # in the trial with many
-    disk_gib: int  # what the stores of nine bookies grow to, at least; nothing is deleted meanwhile
+    disk_gib: int  # for all trials but the last: nothing is deleted meanwhile
 
 
 QUICK: Final = Pace(rounds=3, seconds=1.0, warm_seconds=3.0, ledgers=200, disk_gib=15)
-FULL: Final = Pace(rounds=5, seconds=3.0, warm_seconds=8.0, ledgers=10_000, disk_gib=60)
+FULL: Final = Pace(rounds=5, seconds=3.0, warm_seconds=8.0, ledgers=10_000, disk_gib=50)
 
 
 @dataclass(slots=True)
@@ -168,7 +168,14 @@ def running(folder: Path, pace: Pace) -> Iterator[Bench]:
     kept = _APACHE_FILES
     if files != resource.RLIM_INFINITY:
         kept = min(kept, max(files // 2, files - _OTHER_FILES))
-    java = partial(JavaBookie, version=NEWEST, jvm=DEFAULT_JVM, openFileLimit=kept)
+    java = partial(
+        JavaBookie,
+        version=NEWEST,
+        jvm=DEFAULT_JVM,
+        openFileLimit=kept,
+        # Of journals that nobody needs any more it would keep 60 GiB, and never write them again.
+        journalMaxBackups=1,
+    )
     tuned: MakeBookie = partial(java, journalMaxGroupWaitMSec=0)
     makers: dict[str, MakeBookie] = {"ours": OurBookie, "apache": tuned, "apache-default": java}
     with ExitStack() as stack:

@@ -216,8 +216,9 @@ async def _until_gone(uri: str, victim: BookieId) -> None:
     parsed = parse_metadata_uri(uri)
     async with open_store(parsed) as store:
         path = ClusterPaths(parsed.root).registration(victim)
-        while await store.exists(path) is not None:  # noqa: ASYNC110
-            await trio.sleep(_POLL_SECONDS)
+        with trio.fail_after(_PATIENCE_SECONDS):
+            while await store.exists(path) is not None:  # noqa: ASYNC110
+                await trio.sleep(_POLL_SECONDS)
 
 
 def _timed(folder: Path, cluster: PeerCluster, make: str, victim: BookieId) -> Figures:
