@@ -136,8 +136,11 @@ def main() -> int:
     accepted = json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
     outcomes = judge(run.results, comparisons(), accepted)
     sys.stdout.write(table(outcomes, run.machine) + "\n")
-    failed = {"failed once and repeated": "; ".join(run.results.failed) or "nothing"}
-    report = write_report(options.results, about() | failed, run.machine, run.results, outcomes)
+    trouble = {
+        "failed": "; ".join(run.results.failed) or "nothing",
+        "rounds left out": "; ".join(run.results.left_out) or "none",
+    }
+    report = write_report(options.results, about() | trouble, run.machine, run.results, outcomes)
     if run.grown:
         axes = {curve.name: curve.axis for curve in curves(ledgers_max=FULL.ledgers)}
         write_curves(options.results, axes, run.grown)

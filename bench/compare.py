@@ -156,8 +156,9 @@ class Results:
     """Every figure of every round: trial, side, figure, one value per round."""
 
     values: dict[str, dict[Side, dict[str, list[float]]]] = field(default_factory=dict)
-    #: What failed once and was repeated.
+    #: What failed and was repeated, and rounds that a side failed twice.
     failed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def add(self, trial: str, side: Side, figures: Figures) -> None:
         into = self.values.setdefault(trial, {}).setdefault(side, {})

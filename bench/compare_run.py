@@ -109,11 +109,25 @@ class Bench:
                 if self._free_gib() < _FREE_GIB_MIN:
                     tell(f"{trial.name}: the disk is full; the report has what was measured so far")
                     return
-                # There and back: a JVM is still being compiled while the first rounds run, and
-                # whoever always came first on its bookies would pay for the others.
-                for side in trial.sides if number % 2 == 0 else reversed(trial.sides):
-                    tell(f"{trial.name}, round {number + 1}: {side}")
-                    results.add(trial.name, side, self._measured(trial, side, results))
+                self._round(trial, number, results)
+
+    def _round(self, trial: Trial, number: int, results: Results) -> None:
+        """All sides in turn. Ratios are taken within a round: without one side, it counts for none.
+
+        There and back: a JVM is still being compiled while the first rounds run, and whoever always
+        came first on its bookies would pay for the others.
+        """
+        name = f"{trial.name}, round {number + 1}"
+        found: dict[Side, Figures] = {}
+        for side in trial.sides if number % 2 == 0 else reversed(trial.sides):
+            tell(f"{name}: {side}")
+            figures = self._measured(trial, side, results)
+            if figures is None:
+                results.left_out.append(f"{name}: {side}")
+                return
+            found[side] = figures
+        for side, figures in found.items():
+            results.add(trial.name, side, figures)
 
     def _free_gib(self) -> int:
         """A full disk stops more than a benchmark."""
@@ -122,14 +136,15 @@ class Bench:
             for cluster in self.clusters.values()
         )
 
-    def _measured(self, trial: Trial, side: Side, results: Results) -> Figures:
+    def _measured(self, trial: Trial, side: Side, results: Results) -> Figures | None:
         """Once more if it fails: Apache's bookies refuse adds when flushing has taken 10 s."""
-        try:
-            return self.measure(trial, side, self.pace.seconds)
-        except LoadFailedError as error:
-            results.failed.append(f"{trial.name}, {side}")
-            pause(error, "once more")
-        return self.measure(trial, side, self.pace.seconds)
+        for then in ("once more", "going on without this round"):
+            try:
+                return self.measure(trial, side, self.pace.seconds)
+            except LoadFailedError as error:
+                results.failed.append(f"{trial.name}, {side}")
+                pause(error, then)
+        return None
 
     def memory(self, results: Results) -> None:
         """The most that any bookie of a cluster held, and our client."""
