@@ -74,7 +74,7 @@ bench: $(STAMP)  ## compare with Apache BookKeeper; QUICK=1 within five minutes,
 	@for part in $(PARTS); do echo "bench.$$part:"; $(RUN) -m bench.$$part $(if $(QUICK),--quick) $(ARGS) || exit 1; done
 
 profile: $(STAMP)  ## where a bookie's and a client's time goes, by thread (docs/performance.md)
-	@echo "profile: appending and reading, a bookie and a client, by thread (half a minute; ARGS=--apache: Apache's bookies)"
+	@echo "profile: appending and reading, a bookie and a client, by thread (half a minute; ARGS=--help: other ways)"
 	@$(RUN) -m bench.profile $(ARGS)
 
 SEEDS ?= 1000

@@ -1,6 +1,7 @@
 """Where a bookie's and a client's time goes while entries are appended and read, by thread.
 
-    python -m bench.profile [--apache] [--size 1024] [--ledgers 1] [--seconds 5] [--shown 12]
+    python -m bench.profile [--apache] [--size 1024] [--ledgers 1 | --singly] [--seconds 5]
+                            [--shown 12]
 
 Three bookies, one of which watches itself, and our client, which does as well. First the kernel's
 view, all threads with their CPU time; then, for Python's threads that count, the functions. With
@@ -54,7 +55,9 @@ def main() -> None:
     )
     parser.add_argument("--apache", action="store_true", help="on Apache's bookies")
     parser.add_argument("--size", type=int, default=1024, help="bytes of an entry")
-    parser.add_argument("--ledgers", type=int, default=1, help="which get an entry each in turn")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--ledgers", type=int, default=1, help="which get an entry each in turn")
+    ways.add_argument("--singly", action="store_true", help="each append waits for the one before")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each of the two phases")
     parser.add_argument("--shown", type=int, default=12, help="functions of a thread")
     given = parser.parse_args()
@@ -75,6 +78,11 @@ async def _profile(uri: str, bookie: PeerBookie, options: argparse.Namespace) ->
         given: Given = {"uri": uri, "size": str(options.size), "outstanding": str(_OUTSTANDING)}
         await load.add(given | {"seconds": "1"})  # connections, caches
         given |= {"seconds": str(options.seconds), "ledgers": str(options.ledgers)}
+        if options.singly:
+            say(f"\nappending entries of {options.size} bytes, (3,3,2), each after the one before")
+            job = partial(_singly, load)
+            await _watched(load, job, given, bookie, options.shown, by_function=False)
+            return
         say(
             f"\nappending entries of {options.size} bytes, ledgers: {options.ledgers:,}, (3,3,2), "
             f"{_OUTSTANDING} outstanding"
@@ -86,12 +94,21 @@ async def _profile(uri: str, bookie: PeerBookie, options: argparse.Namespace) ->
             await _watched(load, load.read, given, bookie, options.shown)
 
 
+async def _singly(load: Load, given: Given) -> Answer:
+    """By thread only: between two calls of the kernel a sampler never gets its turn."""
+    found = await load.add_singly(given)
+    say(f"p50 {found['p50_ms']:.2f} ms, p99 {found['p99_ms']:.2f} ms, slowed down by being watched")
+    return {"entries": found["count"], "seconds": float(given["seconds"])}
+
+
 async def _watched(
     load: Load,
     job: Callable[[Given], Awaitable[Answer]],
     given: Given,
     bookie: PeerBookie,
     shown: int,
+    *,
+    by_function: bool = True,
 ) -> Answer:
     """Run a phase, then say what it cost the client and the bookie."""
     pids = {"client": os.getpid(), "bookie": bookie.pid}
@@ -120,7 +137,7 @@ async def _watched(
     entries = found["entries"]
     say(f"{entries / found['seconds']:,.0f} entries/s, {entries:,.0f} in all")
     for name in pids:
-        _show(name, used[name], profiles[name], entries, shown)
+        _show(name, used[name], profiles[name] if by_function else [], entries, shown)
     return found
 
 

@@ -82,9 +82,10 @@ class Load:
         payload = bytes(int(given["size"]))
         took: list[float] = []
         until = time.perf_counter() + float(given["seconds"])
-        while (before := time.perf_counter()) < until:
-            await writer.append(payload)
-            took.append(time.perf_counter() - before)
+        with self.watch():
+            while (before := time.perf_counter()) < until:
+                await writer.append(payload)
+                took.append(time.perf_counter() - before)
         await writer.close()
         return _times(took)
 
