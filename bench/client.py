@@ -123,7 +123,7 @@ def main() -> int:
     if free_gib < wanted_gib and not options.only:
         directory.rmdir()
         sys.exit(
-            f"bench: {directory.parent} has {free_gib} GiB free, its stores grow to "
+            f"bench: {directory.parent} has {free_gib} GiB free, the stores may grow to "
             f"{wanted_gib}: make room, or name another disk with --directory"
         )
     run, code = Run(), 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.compare import OURS, Side
-from bench.compare_run import Bench, pause, tell
-from bench.peers.load import JavaLoad, LoadFailedError, LoadProcess, OurLoad
+from bench.compare_run import Bench, tell, twice
+from bench.peers.load import JavaLoad, LoadProcess, OurLoad
 
 SIDES: Final = (OURS, Side("java", "apache"))
 
@@ -50,13 +50,12 @@ def run(bench: Bench, folder: Path, chosen: list[Curve]) -> dict[str, dict[Side,
 
 
 def _rate_if_any(bench: Bench, folder: Path, curve: Curve, point: int, side: Side) -> float | None:
-    """Once more if it fails, as with the trials; a point that fails again is left out."""
-    for attempt, then in enumerate(("once more", "going on without it")):
-        try:
-            return _rate(bench, folder / f"{curve.name}-{point}-{attempt}", curve, point, side)
-        except LoadFailedError as error:
-            pause(error, then)
-    return None
+    """A point that fails twice is left out."""
+
+    def measure(attempt: int) -> float:
+        return _rate(bench, folder / f"{curve.name}-{point}-{attempt}", curve, point, side)
+
+    return twice(measure, "going on without it")[0]
 
 
 def _rate(bench: Bench, folder: Path, curve: Curve, point: int, side: Side) -> float:

@@ -6,12 +6,12 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from bench.compare import APACHE, JAVA_ON_OURS, OURS, OURS_ON_APACHE, Figures, Results, Side, Trial
 from bench.peers.cluster import MakeBookie, PeerCluster, bookies_on
@@ -20,6 +20,8 @@ from bench.peers.java_bookie import DEFAULT_JVM, JavaBookie
 from bench.peers.load import JavaLoad, LoadFailedError, LoadProcess, OurLoad
 from bench.peers.process import OurBookie
 from runtime.local_zookeeper import LocalZookeeper
+
+T = TypeVar("T")
 
 BOOKIES: Final = 3
 #: Of a ledger that is read, whichever is less; it is read again and again.
@@ -137,14 +139,11 @@ class Bench:
         )
 
     def _measured(self, trial: Trial, side: Side, results: Results) -> Figures | None:
-        """Once more if it fails: Apache's bookies refuse adds when flushing has taken 10 s."""
-        for then in ("once more", "going on without this round"):
-            try:
-                return self.measure(trial, side, self.pace.seconds)
-            except LoadFailedError as error:
-                results.failed.append(f"{trial.name}, {side}")
-                pause(error, then)
-        return None
+        figures, failures = twice(
+            lambda _: self.measure(trial, side, self.pace.seconds), "going on without this round"
+        )
+        results.failed += [f"{trial.name}, {side}"] * failures
+        return figures
 
     def memory(self, results: Results) -> None:
         """The most that any bookie of a cluster held, and our client."""
@@ -174,6 +173,19 @@ def pause(failed: LoadFailedError, then: str) -> None:
     """Say what has failed and what comes next, and leave the bookies alone until then."""
     tell(f"{failed}\nfailed; {then} after {_PAUSE_SECONDS:.0f} s")
     time.sleep(_PAUSE_SECONDS)
+
+
+def twice(measure: Callable[[int], T], otherwise: str) -> tuple[T | None, int]:
+    """What it measures, at the second attempt if the first fails, and how many have failed.
+
+    Apache's bookies refuse adds when flushing has taken 10 s.
+    """
+    for attempt, then in enumerate(("once more", otherwise)):
+        try:
+            return measure(attempt), attempt
+        except LoadFailedError as error:
+            pause(error, then)
+    return None, 2
 
 
 @contextmanager
