@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -44,6 +45,8 @@ _PORT_ATTEMPTS: Final = 20
 #: Below the range from which connections get their own ports. A port from that range can be
 #: taken by any client while our server is down, even by one that is dialling that very port.
 _PORTS: Final = range(16_000, 32_000)
+#: By this process, lately.
+_given_ports: Final[deque[int]] = deque(maxlen=1000)
 
 
 class LocalZookeeperError(LedgerError):
@@ -280,10 +283,14 @@ def _is_stopped(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """A port on the loopback interface that nobody uses and no connection will be given."""
+    """A port on the loopback interface that nobody uses and no connection will be given.
+
+    Nor will the next who ask here: they often ask for several before any of them is used.
+    """
     for _ in range(_PORT_ATTEMPTS):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
-        if _is_free(port):
+        if port not in _given_ports and _is_free(port):
+            _given_ports.append(port)
             return port
     raise LocalZookeeperError(f"found no free port between {_PORTS.start} and {_PORTS.stop}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_conf(folder: Path, uri: str, port: int, **changes: object) -> Path:

@@ -13,7 +13,8 @@ from metadata.cluster import init_new_cluster
 from metadata.paths import ClusterPaths
 from metadata.store import MetadataStore
 from metadata.uri import parse_metadata_uri
-from tests.bookie_server.live import STOP_SECONDS, Process, free_port, write_conf
+from runtime.local_zookeeper import free_port
+from tests.bookie_server.live import STOP_SECONDS, Process, write_conf
 from tests.support.zookeeper import fresh_root_path
 from wire.types import BookieId
 

@@ -14,7 +14,8 @@ from metadata.paths import ClusterPaths
 from metadata.service_info import decode_service_info
 from metadata.store import MetadataStore
 from metadata.uri import parse_metadata_uri
-from tests.bookie_server.live import bookie_process, free_port, write_conf
+from runtime.local_zookeeper import free_port
+from tests.bookie_server.live import bookie_process, write_conf
 from tests.bookie_server.live_clients import answers_in
 from tests.bookie_server.world import KEY, entry_of
 from tests.support.zookeeper import fresh_root_path, opened_store, shared_zookeeper

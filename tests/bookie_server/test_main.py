@@ -11,7 +11,8 @@ import pytest
 
 from bookie.__main__ import main
 from runtime import logs
-from tests.bookie_server.live import free_port, run, write_conf
+from runtime.local_zookeeper import free_port
+from tests.bookie_server.live import run, write_conf
 
 URI = "zk://127.0.0.1:1/ledgers"
 ROOT = Path(__file__).parent.parent.parent

@@ -254,3 +254,11 @@ def test_free_ports_lie_below_those_that_connections_get() -> None:
     text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
     ports = {free_port() for _ in range(10)}
     assert max(ports) < int(text.split()[0])
+
+
+def test_port_is_not_given_twice_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for several, one per bookie, begins to listen later."""
+    drawn = iter([5, 5, 5, 7])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(drawn))
+    monkeypatch.setattr(runtime.local_zookeeper, "_is_free", lambda port: True)
+    assert free_port() != free_port()

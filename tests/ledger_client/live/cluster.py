@@ -13,7 +13,8 @@ import trio
 
 from metadata.cluster import init_new_cluster
 from metadata.uri import parse_metadata_uri
-from tests.bookie_server.live import Process, bookie_process, free_port, write_conf
+from runtime.local_zookeeper import free_port
+from tests.bookie_server.live import Process, bookie_process, write_conf
 from tests.support.zookeeper import fresh_root_path, opened_store, shared_zookeeper
 from wire.types import BookieId
 

@@ -28,7 +28,7 @@ from ledger_client import (
 from metadata.cluster import init_new_cluster
 from metadata.model import LedgerState
 from metadata.uri import InvalidUriError, parse_metadata_uri
-from tests.bookie_server.live import free_port
+from runtime.local_zookeeper import free_port
 from tests.ledger_client.live.cluster import LiveCluster
 from tests.ledger_client.live.planted import planted
 from tests.support.proxy import Proxy
